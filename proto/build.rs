@@ -1,0 +1,25 @@
+//! Compiles the `.proto` files with `protox`, so that no `protoc` is needed.
+
+use std::error::Error;
+
+const FILES: [&str; 8] = [
+    "etcd/kv.proto",
+    "etcd/auth.proto",
+    "etcd/rpc.proto",
+    "etcd/lease.proto",
+    "etcd/raft.proto",
+    "etcd/wal.proto",
+    "etcd/snap.proto",
+    "store/command.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let descriptors = protox::compile(FILES, ["proto"])?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .build_client(true)
+        .build_server(true)
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,52 +1,61 @@
 //! The wire: messages and services generated from `proto/proto` at build time.
 //!
-//! `etcd` holds etcd's v3 API and the records etcd stores; `store` holds what the bundled store
+//! [`etcd`] holds etcd's v3 API and the records etcd stores; [`store`] holds what the bundled store
 //! puts into its raft log. Nothing here has behaviour.
 
-/// etcd's v3 client API and stored records.
-pub mod etcd {
-    /// Services and requests (`etcdserverpb`).
-    pub mod rpc {
-        #![allow(missing_docs, clippy::all, clippy::pedantic)]
+/// The generated modules, nested as the packages are (generated paths rely on it).
+mod generated {
+    #![allow(missing_docs, clippy::all, clippy::pedantic, rustdoc::all)]
+    pub mod etcdserverpb {
         tonic::include_proto!("etcdserverpb");
     }
-    /// Key-value pairs and events (`mvccpb`).
-    pub mod kv {
-        #![allow(missing_docs, clippy::all, clippy::pedantic)]
+    pub mod mvccpb {
         tonic::include_proto!("mvccpb");
     }
-    /// Users, roles and permissions (`authpb`).
-    pub mod auth {
-        #![allow(missing_docs, clippy::all, clippy::pedantic)]
+    pub mod authpb {
         tonic::include_proto!("authpb");
     }
-    /// Lease records (`leasepb`).
-    pub mod lease {
-        #![allow(missing_docs, clippy::all, clippy::pedantic)]
+    pub mod leasepb {
         tonic::include_proto!("leasepb");
     }
-    /// Raft records of a real etcd's data directory (`raftpb`).
-    pub mod raft {
-        #![allow(missing_docs, clippy::all, clippy::pedantic)]
+    pub mod raftpb {
         tonic::include_proto!("raftpb");
     }
-    /// Write-ahead-log records of a real etcd (`walpb`).
-    pub mod wal {
-        #![allow(missing_docs, clippy::all, clippy::pedantic)]
+    pub mod walpb {
         tonic::include_proto!("walpb");
     }
-    /// The wrapper of a raft snapshot file (`snappb`).
-    pub mod snap {
-        #![allow(missing_docs, clippy::all, clippy::pedantic)]
+    pub mod snappb {
         tonic::include_proto!("snappb");
     }
+    pub mod holdfast {
+        pub mod store {
+            pub mod v1 {
+                tonic::include_proto!("holdfast.store.v1");
+            }
+        }
+    }
+}
+
+/// etcd's v3 client API and the records etcd stores.
+pub mod etcd {
+    /// Users, roles and permissions.
+    pub use crate::generated::authpb as auth;
+    /// Services and requests.
+    pub use crate::generated::etcdserverpb as rpc;
+    /// Lease records.
+    pub use crate::generated::leasepb as lease;
+    /// Key-value pairs and events.
+    pub use crate::generated::mvccpb as kv;
+    /// Raft records of a real etcd's data directory.
+    pub use crate::generated::raftpb as raft;
+    /// The wrapper of a raft snapshot file.
+    pub use crate::generated::snappb as snap;
+    /// Write-ahead-log records of a real etcd.
+    pub use crate::generated::walpb as wal;
 }
 
 /// Messages of the bundled store.
 pub mod store {
     /// The replicated command.
-    pub mod v1 {
-        #![allow(missing_docs, clippy::all, clippy::pedantic)]
-        tonic::include_proto!("holdfast.store.v1");
-    }
+    pub use crate::generated::holdfast::store::v1;
 }

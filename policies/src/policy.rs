@@ -1,0 +1,162 @@
+//! The `policies` section of the configuration file.
+
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::{MissedRun, Schedule, TimeZone};
+use crate::{EncryptionRule, Error, Level, Objective, RetentionPolicy, Span};
+
+/// Everything that decides what happens when, and what is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyOptions {
+    /// To whom backups are sealed. There is no default: `encryption: none` has to be written.
+    pub encryption: EncryptionRule,
+    /// When backups are taken and how far each is verified.
+    #[serde(default)]
+    pub backup: BackupPolicy,
+    /// When restores are rehearsed.
+    #[serde(default)]
+    pub drill: DrillPolicy,
+    /// Which backups stay.
+    #[serde(default)]
+    pub retention: RetentionPolicy,
+    /// What must hold at all times.
+    #[serde(default)]
+    pub objective: Objective,
+}
+
+/// When backups are taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BackupPolicy {
+    /// Five cron fields, `@hourly` and its kin, or `@every 20m`. Default: `@hourly`.
+    /// `null` leaves backups to `holdfast backup now`.
+    pub schedule: Option<String>,
+    /// IANA name of the zone the schedule follows. Default: `UTC`.
+    pub time_zone: TimeZone,
+    /// What becomes of runs missed while the daemon was down. Default: `once`.
+    pub missed_run: MissedRun,
+    /// Level each backup is verified to, as far as the keys at hand allow: L0 to L2. Default: `L2`.
+    pub verify: Level,
+}
+
+impl Default for BackupPolicy {
+    fn default() -> Self {
+        Self {
+            schedule: Some("@hourly".to_owned()),
+            time_zone: TimeZone::UTC,
+            missed_run: MissedRun::Once,
+            verify: Level::L2,
+        }
+    }
+}
+
+/// When restores are rehearsed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DrillPolicy {
+    /// As for backups. Default: `30 3 * * SUN`. `null` leaves drills to `holdfast drill run`.
+    pub schedule: Option<String>,
+    /// IANA name of the zone the schedule follows. Default: `UTC`.
+    pub time_zone: TimeZone,
+    /// What becomes of runs missed while the daemon was down. Default: `once`.
+    pub missed_run: MissedRun,
+    /// A drill not done by then has failed. Default: `1h`.
+    pub deadline: Span,
+}
+
+impl Default for DrillPolicy {
+    fn default() -> Self {
+        Self {
+            schedule: Some("30 3 * * SUN".to_owned()),
+            time_zone: TimeZone::UTC,
+            missed_run: MissedRun::Once,
+            deadline: Span::from_secs(3600),
+        }
+    }
+}
+
+impl BackupPolicy {
+    /// The schedule, read; `None` when there is none.
+    pub fn schedule(&self) -> Result<Option<Schedule>, Error> {
+        read(self.schedule.as_deref(), self.time_zone)
+    }
+}
+
+impl DrillPolicy {
+    /// The schedule, read; `None` when there is none.
+    pub fn schedule(&self) -> Result<Option<Schedule>, Error> {
+        read(self.schedule.as_deref(), self.time_zone)
+    }
+}
+
+fn read(text: Option<&str>, zone: TimeZone) -> Result<Option<Schedule>, Error> {
+    text.map(|text| Schedule::parse(text, zone)).transpose()
+}
+
+impl PolicyOptions {
+    /// A policy with every default, sealed (or not) as `encryption` says.
+    pub fn new(encryption: EncryptionRule) -> Self {
+        Self {
+            encryption,
+            backup: BackupPolicy::default(),
+            drill: DrillPolicy::default(),
+            retention: RetentionPolicy::default(),
+            objective: Objective::default(),
+        }
+    }
+
+    /// Refuses what cannot work. Needs nothing but the text: run it before anything starts.
+    pub fn check(&self) -> Result<(), Error> {
+        self.encryption.check()?;
+        self.backup.schedule()?;
+        self.drill.schedule()?;
+        self.retention.check()?;
+        self.objective.check()?;
+        if self.backup.verify > Level::L2 {
+            let rule = format!(
+                "a backup is verified to L2 at most, a drill does {}",
+                self.backup.verify
+            );
+            return Err(Error::Policy {
+                setting: "policies.backup.verify",
+                rule,
+            });
+        }
+        if self.drill.deadline == Span::ZERO {
+            let rule = "no drill is done in no time".to_owned();
+            return Err(Error::Policy {
+                setting: "policies.drill.deadline",
+                rule,
+            });
+        }
+        Ok(())
+    }
+
+    /// What is allowed and may still surprise: one line each.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let schedules = [
+            ("backup", self.backup.schedule()),
+            ("drill", self.drill.schedule()),
+        ];
+        for (name, schedule) in schedules {
+            if let Ok(Some(schedule)) = schedule {
+                remarks.extend(
+                    schedule
+                        .remarks()
+                        .iter()
+                        .map(|text| format!("{name}: {text}")),
+                );
+            }
+        }
+        if self.retention.count_from > self.backup.verify {
+            remarks.push(format!(
+                "retention counts backups from {} and each is verified to {}: only drills let \
+                 anything be released",
+                self.retention.count_from, self.backup.verify
+            ));
+        }
+        remarks
+    }
+}

@@ -1,0 +1,108 @@
+//! The rules, as written in the configuration file.
+
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::TimeZone;
+use crate::{Error, Level, Span};
+
+/// Which backups stay. A backup stays when any rule keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetentionPolicy {
+    /// The newest so many. Default: 6.
+    pub keep_last: u32,
+    /// The newest of each of the last so many hours that have any. Default: 24.
+    pub keep_hourly: u32,
+    /// The same for days. Default: 7.
+    pub keep_daily: u32,
+    /// The same for weeks, Monday to Sunday. Default: 5.
+    pub keep_weekly: u32,
+    /// The same for months. Default: 12.
+    pub keep_monthly: u32,
+    /// The same for years. Default: 0.
+    pub keep_yearly: u32,
+    /// Everything at most so much older than the newest, verified or not. Default: not set.
+    pub keep_within: Option<Span>,
+    /// The newest so many backups that were restored in a drill (L3 or more) stay, always; while
+    /// there are fewer, the best proven others stay in their place. Default: 1, at least 1.
+    pub min_proven: u32,
+    /// Level from which a backup counts for the rules. Default: `L2`. Where no identity is at
+    /// hand to decrypt with, nothing passes L0; say `L0` there, and let another host prove.
+    pub count_from: Level,
+    /// Zone whose hours, days, weeks, months and years are meant. Default: `UTC`.
+    pub time_zone: TimeZone,
+    /// At most so many are released by one run; the rest waits for the next. Default: 100.
+    pub max_deletions: u32,
+    /// Clocks that differ by more than this make a run refuse. Default: `10m`.
+    pub clock_tolerance: Span,
+    /// A longer silence between two backups looks like a clock that was set; a run refuses until
+    /// an operator says that it was one. Default: `31d`.
+    pub gap_max: Span,
+}
+
+impl Default for RetentionPolicy {
+    fn default() -> Self {
+        Self {
+            keep_last: 6,
+            keep_hourly: 24,
+            keep_daily: 7,
+            keep_weekly: 5,
+            keep_monthly: 12,
+            keep_yearly: 0,
+            keep_within: None,
+            min_proven: 1,
+            count_from: Level::L2,
+            time_zone: TimeZone::UTC,
+            max_deletions: 100,
+            clock_tolerance: Span::from_secs(600),
+            gap_max: Span::from_secs(31 * 86_400),
+        }
+    }
+}
+
+impl RetentionPolicy {
+    /// Refuses rules that keep nothing or release nothing by mistake.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |setting, rule: &str| {
+            Err(Error::Policy {
+                setting,
+                rule: rule.to_owned(),
+            })
+        };
+        let counts = [
+            self.keep_last,
+            self.keep_hourly,
+            self.keep_daily,
+            self.keep_weekly,
+            self.keep_monthly,
+            self.keep_yearly,
+        ];
+        let keeps_within = self.keep_within.is_some_and(|span| span > Span::ZERO);
+        if counts.iter().all(|count| *count == 0) && !keeps_within {
+            return refuse(
+                "policies.retention",
+                "every keep_ rule is 0: it would keep nothing but the last proven backup; \
+                 write keep_last: 1 if one is enough",
+            );
+        }
+        if self.min_proven == 0 {
+            return refuse("policies.retention.min_proven", "at least 1");
+        }
+        if self.max_deletions == 0 {
+            return refuse("policies.retention.max_deletions", "at least 1");
+        }
+        if self.clock_tolerance == Span::ZERO {
+            return refuse(
+                "policies.retention.clock_tolerance",
+                "no two clocks agree exactly",
+            );
+        }
+        if self.gap_max == Span::ZERO {
+            return refuse(
+                "policies.retention.gap_max",
+                "there is time between any two backups",
+            );
+        }
+        Ok(())
+    }
+}

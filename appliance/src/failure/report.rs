@@ -1,0 +1,133 @@
+//! One failure, made for a person: what, why, what next.
+
+use std::error::Error;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::name::ErrorName;
+use crate::exit_code::ExitCode;
+
+/// A command that could not do what it was asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    name: ErrorName,
+    what: String,
+    causes: Vec<String>,
+    next: String,
+}
+
+/// How a failure looks to a program (`-w json`).
+#[derive(Serialize)]
+struct Shape<'a> {
+    error: &'a str,
+    exit_code: u8,
+    what: &'a str,
+    why: &'a [String],
+    next: &'a str,
+    page: String,
+}
+
+impl Failure {
+    /// A failure by name; `what` says what failed and names the object.
+    pub(crate) fn new(name: ErrorName, what: impl Into<String>) -> Self {
+        Self {
+            name,
+            what: what.into(),
+            causes: Vec::new(),
+            next: name.next().to_owned(),
+        }
+    }
+
+    /// The command line does not make sense; `next` says what would.
+    pub(crate) fn usage(what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self::new(ErrorName::Usage, what).next(next)
+    }
+
+    /// Something nobody foresaw.
+    pub(crate) fn unexpected(what: impl Into<String>, cause: &dyn Error) -> Self {
+        Self::new(ErrorName::Unexpected, what).because(cause)
+    }
+
+    /// An input or output error on a file, with the name that fits its kind.
+    pub(crate) fn io(what: impl Into<String>, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind as Kind;
+        let name = match error.kind() {
+            Kind::NotFound => ErrorName::NotFound,
+            Kind::PermissionDenied => ErrorName::Denied,
+            Kind::AlreadyExists | Kind::DirectoryNotEmpty => ErrorName::TargetExists,
+            Kind::AddrInUse => ErrorName::InUse,
+            Kind::StorageFull | Kind::QuotaExceeded => ErrorName::Exhausted,
+            Kind::ConnectionRefused | Kind::ConnectionReset | Kind::TimedOut => {
+                ErrorName::Unavailable
+            }
+            _ => ErrorName::Unexpected,
+        };
+        Self::new(name, what).because(error)
+    }
+
+    /// Adds the chain of causes of `error`, outermost first.
+    pub(crate) fn because(mut self, error: &dyn Error) -> Self {
+        let mut cause: Option<&dyn Error> = Some(error);
+        while let Some(current) = cause {
+            let text = current.to_string();
+            if self.causes.last() != Some(&text) {
+                self.causes.push(text);
+            }
+            cause = current.source();
+        }
+        self
+    }
+
+    /// Adds one cause in words.
+    pub(crate) fn because_of(mut self, cause: impl Into<String>) -> Self {
+        self.causes.push(cause.into());
+        self
+    }
+
+    /// Replaces the general advice by one that fits this place.
+    pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
+        self.next = next.into();
+        self
+    }
+
+    /// The exit code of its name.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        self.name.exit_code()
+    }
+
+    /// The stable name.
+    pub(crate) fn name(&self) -> ErrorName {
+        self.name
+    }
+
+    /// One line of JSON for programs.
+    pub(crate) fn to_json(&self) -> String {
+        let shape = Shape {
+            error: self.name.slug(),
+            exit_code: self.exit_code().number(),
+            what: &self.what,
+            why: &self.causes,
+            next: &self.next,
+            page: self.page(),
+        };
+        serde_json::to_string(&shape).unwrap_or_else(|_| self.to_string())
+    }
+
+    fn page(&self) -> String {
+        format!("docs/reference/errors/{}.md", self.name.slug())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "error: {}", self.what)?;
+        for cause in &self.causes {
+            writeln!(f, "  why:  {cause}")?;
+        }
+        writeln!(f, "  next: {}", self.next)?;
+        write!(f, "  code: {} {} ({})", self.exit_code().number(), self.name.slug(), self.page())
+    }
+}
+
+impl Error for Failure {}

@@ -1,0 +1,131 @@
+//! A restore plan for people.
+
+use std::fmt;
+
+use holdfast_policies::{ByteSize, Level};
+
+use super::{Bump, RestorePlan, Target};
+use crate::vault::{Backup, Catalog};
+
+/// What a person should know before going on.
+pub(super) fn warnings(plan: &RestorePlan, catalog: &Catalog, backup: &Backup) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if backup.is_damaged() {
+        warnings.push("the backup was found damaged; the restore will fail unless that was repaired"
+            .to_owned());
+    }
+    if plan.level < Some(Level::L3) {
+        warnings.push("no drill has ever restored this backup".to_owned());
+    }
+    if plan.bump == 0 {
+        warnings.push(
+            "no bump: clients resume old watches without an error and miss what was undone"
+                .to_owned(),
+        );
+    }
+    if plan.revision_after <= plan.highest_seen {
+        warnings.push(format!(
+            "revisions up to {} were seen by clients; the new cluster starts at {} and will reuse \
+             some of them",
+            plan.highest_seen, plan.revision_after
+        ));
+    }
+    if plan.bump > 0 && !plan.mark_compacted {
+        warnings.push("not compacted: old watches resume silently instead of being told".to_owned());
+    }
+    if plan.alarms.iter().any(|alarm| alarm.contains("NOSPACE")) && !plan.clear_alarms {
+        warnings.push(
+            "the backup holds a NOSPACE alarm: the new cluster refuses writes until it is \
+             disarmed; --clear-alarms removes it"
+                .to_owned(),
+        );
+    }
+    if plan.alarms.iter().any(|alarm| alarm.contains("CORRUPT")) {
+        warnings.push("the backup holds a CORRUPT alarm: its source was in doubt".to_owned());
+    }
+    if plan.is_auth_enabled {
+        warnings.push("authentication is on in the backup: clients need its users".to_owned());
+    }
+    warnings.extend(catalog.flaws.iter().map(|flaw| format!("the vault's history: {flaw}")));
+    warnings
+}
+
+impl fmt::Display for Bump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::By(bump) => write!(f, "{bump}"),
+            Self::None => f.write_str("none"),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Holdfast => "holdfast",
+            Self::Etcd => "etcd",
+        })
+    }
+}
+
+impl fmt::Display for RestorePlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = self.level.map_or_else(
+            || "unproven".to_owned(),
+            |level| format!("{level} ({})", level.word()),
+        );
+        let size = ByteSize::new(self.bytes).rounded();
+        let stored = ByteSize::new(self.stored_bytes).rounded();
+        writeln!(f, "restore {}", self.restore_id)?;
+        writeln!(f, "  backup     {} of {}, {level}", self.id, self.cluster)?;
+        writeln!(f, "  taken      {}", self.time.format("%Y-%m-%d %H:%M:%S UTC"))?;
+        writeln!(f, "  size       {size} ({stored} in the vault)")?;
+        for newer in &self.passed_over {
+            let why = match (newer.is_damaged, newer.level) {
+                (true, _) => "damaged".to_owned(),
+                (false, Some(level)) => level.to_string(),
+                (false, None) => "unproven".to_owned(),
+            };
+            let delta = newer.time - self.time;
+            writeln!(
+                f,
+                "  passed over {} ({why}): {} s and {} revisions newer",
+                newer.id,
+                delta.num_seconds(),
+                newer.revision.saturating_sub(self.revision)
+            )?;
+        }
+        writeln!(f, "  target     {} data in {}", self.target, self.data_dir.display())?;
+        for member in &self.members {
+            let written = self.write.iter().find(|one| one.name == member.name);
+            let place = written.map_or_else(
+                || "not written here".to_owned(),
+                |one| one.data_dir.display().to_string(),
+            );
+            writeln!(f, "  member     {} {} -> {place}", member.name, member.peer_urls.join(","))?;
+        }
+        writeln!(f, "  token      {}", self.token)?;
+        writeln!(
+            f,
+            "  revision   {} + {} = {} (highest ever seen: {})",
+            self.revision, self.bump, self.revision_after, self.highest_seen
+        )?;
+        let compacted = if self.mark_compacted && self.bump > 0 {
+            "everything before it: old watches are told \"compacted\""
+        } else {
+            "nothing more than in the backup"
+        };
+        writeln!(f, "  compacted  {compacted}")?;
+        let alarms = match (self.alarms.is_empty(), self.clear_alarms) {
+            (true, _) => "none".to_owned(),
+            (false, true) => format!("{} (removed)", self.alarms.join(", ")),
+            (false, false) => format!("{} (kept)", self.alarms.join(", ")),
+        };
+        writeln!(f, "  alarms     {alarms}")?;
+        for warning in &self.warnings {
+            writeln!(f, "  warning    {warning}")?;
+        }
+        Ok(())
+    }
+}

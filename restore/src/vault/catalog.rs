@@ -1,0 +1,379 @@
+//! What is in a vault for one cluster: backups, proofs, pins, releases, and what is wrong.
+//!
+//! Everything is read from the vault; success and freshness are what is there. A listing that is
+//! not complete makes no catalog at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use futures::{StreamExt as _, TryStreamExt as _};
+use holdfast_policies::{BackupFact, ByteSize, ClusterName, Level, Sequence, SnapshotId};
+
+use super::layout::{self, Folder, ObjectName};
+use super::{Listed, Vault};
+use crate::chain::{Chain, Place};
+use crate::error::{Error, Result};
+use crate::flaw::{Flaw, FlawKind};
+use crate::key::Trust;
+use crate::ledger::{self, Ledger};
+use crate::manifest::{Link, MANIFEST_BYTES_MAX, Manifest};
+use crate::pin::{PIN_BYTES_MAX, Pin};
+use crate::proof::{PROOF_BYTES_MAX, Proof};
+use crate::prune::{RELEASE_BYTES_MAX, Release};
+use crate::sign::{self, Record, Signed};
+
+/// Objects read at once.
+const READS_MAX: usize = 16;
+
+/// One backup that exists: its manifest is genuine and in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backup {
+    /// The commit record.
+    pub manifest: Manifest,
+    /// Names the manifest by digest.
+    pub link: Link,
+    /// When the vault saw the manifest, by the vault's own clock.
+    pub observed: DateTime<Utc>,
+    /// Verifications of exactly this manifest, oldest first.
+    pub proofs: Vec<Proof>,
+    /// What the listing shows to be wrong: parts missing or of another size.
+    pub flaws: Vec<Flaw>,
+    /// An operator asked to keep it.
+    pub is_pinned: bool,
+}
+
+impl Backup {
+    /// Its id.
+    pub fn id(&self) -> SnapshotId {
+        self.manifest.id
+    }
+
+    /// The last verification found damage, or parts are not there.
+    pub fn is_damaged(&self) -> bool {
+        let counts = |flaw: &Flaw| flaw.kind != FlawKind::WrongIdentity;
+        !self.flaws.is_empty()
+            || self.proofs.last().is_some_and(|proof| proof.flaws.iter().any(counts))
+    }
+
+    /// The level of proof it stands at: the highest reached since damage was last seen.
+    pub fn level(&self) -> Option<Level> {
+        if !self.flaws.is_empty() {
+            return None;
+        }
+        if self.is_damaged() {
+            return self.proofs.last().and_then(|proof| proof.level);
+        }
+        let proven = self.proofs.iter().rev().take_while(|proof| {
+            proof.flaws.iter().all(|flaw| flaw.kind == FlawKind::WrongIdentity)
+        });
+        proven.filter_map(|proof| proof.level).max().max(Some(Level::L0))
+    }
+
+    /// What decisions need to know.
+    pub fn fact(&self) -> BackupFact {
+        BackupFact {
+            id: self.manifest.id,
+            generation: self.manifest.generation,
+            sequence: self.manifest.sequence,
+            time: self.manifest.started,
+            observed: Some(self.observed),
+            revision: self.manifest.content.revision,
+            size: ByteSize::new(self.manifest.stored_bytes()),
+            level: self.level(),
+            is_signed: true,
+            is_damaged: self.is_damaged(),
+            is_pinned: self.is_pinned,
+            is_in_use: false,
+            needs: Vec::new(),
+        }
+    }
+}
+
+/// A backup that retention let go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Released {
+    /// The tombstone.
+    pub release: Release,
+    /// Its manifest is still there: the removal has not come to its end.
+    pub is_present: bool,
+}
+
+/// What a vault holds for one cluster.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// Backups, oldest first by their place in the chain. Released ones are not among them.
+    pub backups: Vec<Backup>,
+    /// Backups that were let go.
+    pub released: Vec<Released>,
+    /// What is wrong with the history as a whole.
+    pub flaws: Vec<Flaw>,
+    /// Highest revision and newest manifest known, from the vault and the appliance together.
+    pub ledger: Ledger,
+    /// Parts of no backup: left by a run that did not come to its end.
+    pub orphans: Vec<Listed>,
+    pub(crate) chain: Chain,
+}
+
+impl Catalog {
+    /// Reads a cluster's catalog. `local` is the appliance's own ledger, which an attacker who
+    /// rolls the vault back cannot reach.
+    pub async fn load<Mode: Sync>(
+        vault: &Vault<Mode>,
+        cluster: &ClusterName,
+        trust: &Trust,
+        local: Option<&Ledger>,
+    ) -> Result<Self> {
+        let mut reading = Reading::default();
+        reading.read_manifests(vault, cluster, trust).await?;
+        let releases = reading.read_releases(vault, cluster, trust).await?;
+        let proofs: Vec<Signed<Proof>> =
+            reading.records(vault, Folder::Proofs.of(cluster), trust, PROOF_BYTES_MAX).await?;
+        let pins: Vec<Signed<Pin>> =
+            reading.records(vault, Folder::Pins.of(cluster), trust, PIN_BYTES_MAX).await?;
+        let (mut ledger, refused) = ledger::read_vault(vault, cluster, trust).await?;
+        reading.flaws.extend(refused);
+        if let Some(local) = local {
+            ledger.merge(local);
+        }
+        let parts = vault.list(&Folder::Parts.of(cluster)).await?;
+        Ok(reading.conclude(cluster, releases, Beside { proofs, pins, parts, ledger }))
+    }
+
+    /// The backup with this id.
+    pub fn get(&self, id: SnapshotId) -> Result<&Backup> {
+        self.backups.iter().find(|backup| backup.id() == id).ok_or_else(|| {
+            Error::NothingToRestore { reason: format!("no backup {id} of {}", self.cluster) }
+        })
+    }
+
+    /// The newest backup.
+    pub fn newest(&self) -> Option<&Backup> {
+        self.backups.last()
+    }
+
+    /// What decisions need to know about every backup.
+    pub fn facts(&self) -> Vec<BackupFact> {
+        self.backups.iter().map(Backup::fact).collect()
+    }
+
+    /// The highest revision known to have been seen, backups included.
+    pub fn highest_revision(&self) -> i64 {
+        let in_backups = self.backups.iter().map(|backup| backup.manifest.content.revision).max();
+        self.ledger.highest.max(in_backups.unwrap_or(0))
+    }
+}
+
+struct Beside {
+    proofs: Vec<Signed<Proof>>,
+    pins: Vec<Signed<Pin>>,
+    parts: Vec<Listed>,
+    ledger: Ledger,
+}
+
+#[derive(Default)]
+struct Reading {
+    manifests: Vec<(Signed<Manifest>, DateTime<Utc>)>,
+    places: BTreeMap<Sequence, Place>,
+    flaws: Vec<Flaw>,
+}
+
+impl Reading {
+    async fn read_manifests<Mode: Sync>(
+        &mut self,
+        vault: &Vault<Mode>,
+        cluster: &ClusterName,
+        trust: &Trust,
+    ) -> Result<()> {
+        let listed = vault.list(&Folder::Manifests.of(cluster)).await?;
+        let objects = fetch(vault, listed, MANIFEST_BYTES_MAX).await?;
+        for (entry, bytes) in objects {
+            let Some(sequence) = layout::manifest_sequence(&entry.name) else {
+                self.flaws.push(Flaw::new(
+                    FlawKind::RecordRefused,
+                    &entry.name,
+                    "not a manifest's name",
+                ));
+                continue;
+            };
+            let read = Manifest::decode(entry.name.as_str(), &bytes, trust);
+            match place(cluster, sequence, &entry.name, read) {
+                Ok(signed) => {
+                    let own = signed.record.link(signed.digest);
+                    let predecessor = signed.record.predecessor.clone();
+                    self.places.insert(sequence, Place::Sound { own, predecessor });
+                    self.manifests.push((signed, entry.modified));
+                }
+                Err(flaw) => {
+                    self.places.insert(sequence, Place::Unsound);
+                    self.flaws.push(flaw);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_releases<Mode: Sync>(
+        &mut self,
+        vault: &Vault<Mode>,
+        cluster: &ClusterName,
+        trust: &Trust,
+    ) -> Result<Vec<Release>> {
+        let folder = Folder::Releases.of(cluster);
+        let signed: Vec<Signed<Release>> =
+            self.records(vault, folder, trust, RELEASE_BYTES_MAX).await?;
+        let (mine, others): (Vec<_>, Vec<_>) =
+            signed.into_iter().map(|one| one.record).partition(|one| one.cluster == *cluster);
+        self.flaws.extend(others.into_iter().map(|other| {
+            let object = layout::release(cluster, other.link.id);
+            Flaw::new(FlawKind::WrongCluster, object, format!("of cluster {}", other.cluster))
+        }));
+        Ok(mine)
+    }
+
+    /// Signed records of a folder; those that cannot be believed are named and left out.
+    async fn records<T: Record, Mode: Sync>(
+        &mut self,
+        vault: &Vault<Mode>,
+        folder: ObjectName,
+        trust: &Trust,
+        limit: u64,
+    ) -> Result<Vec<Signed<T>>> {
+        let listed = vault.list(&folder).await?;
+        let mut records = Vec::new();
+        for (entry, bytes) in fetch(vault, listed, limit).await? {
+            match sign::open::<T>(entry.name.as_str(), &bytes, trust) {
+                Ok(signed) => records.push(signed),
+                Err(error) => {
+                    self.flaws.push(Flaw::new(FlawKind::RecordRefused, &entry.name, error));
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    fn conclude(self, cluster: &ClusterName, releases: Vec<Release>, beside: Beside) -> Catalog {
+        let Self { mut manifests, places, mut flaws } = self;
+        manifests.sort_by_key(|(signed, _)| signed.record.sequence);
+        let released_links: BTreeMap<Sequence, Link> =
+            releases.iter().map(|one| (one.link.sequence, one.link.clone())).collect();
+        let chain = Chain { places, released: released_links, head: beside.ledger.head.clone() };
+        flaws.extend(chain.flaws(cluster));
+        let released: Vec<Released> = releases
+            .into_iter()
+            .map(|release| {
+                let is_present = chain.places.contains_key(&release.link.sequence);
+                Released { release, is_present }
+            })
+            .collect();
+        for one in released.iter().filter(|one| one.is_present) {
+            let object = layout::manifest(cluster, one.release.link.sequence);
+            let detail = "prune has not finished, or it was put back";
+            flaws.push(Flaw::new(FlawKind::ReleasedPresent, object, detail));
+        }
+        let gone: BTreeSet<SnapshotId> = released.iter().map(|one| one.release.link.id).collect();
+        let sizes: BTreeMap<&ObjectName, u64> =
+            beside.parts.iter().map(|part| (&part.name, part.bytes)).collect();
+        let pinned = pinned(cluster, &beside.pins);
+        let backups: Vec<Backup> = manifests
+            .into_iter()
+            .filter(|(signed, _)| !gone.contains(&signed.record.id))
+            .map(|(signed, observed)| {
+                let mut proofs: Vec<Proof> = beside
+                    .proofs
+                    .iter()
+                    .map(|proof| &proof.record)
+                    .filter(|proof| proof.manifest == signed.digest && proof.cluster == *cluster)
+                    .cloned()
+                    .collect();
+                proofs.sort_by_key(|proof| proof.at);
+                Backup {
+                    link: signed.record.link(signed.digest),
+                    flaws: absent_parts(&signed.record, &sizes),
+                    is_pinned: pinned.contains(&signed.record.id),
+                    manifest: signed.record,
+                    observed,
+                    proofs,
+                }
+            })
+            .collect();
+        let named: BTreeSet<String> =
+            backups.iter().map(|backup| backup.id().to_string()).collect();
+        let orphans = beside
+            .parts
+            .iter()
+            .filter(|part| !named.contains(part.name.folder_name()))
+            .cloned()
+            .collect();
+        let cluster = cluster.clone();
+        Catalog { cluster, backups, released, flaws, ledger: beside.ledger, orphans, chain }
+    }
+}
+
+/// A decoded manifest belongs to the place it was found at, or the flaw says what it is.
+fn place(
+    cluster: &ClusterName,
+    sequence: Sequence,
+    name: &ObjectName,
+    read: Result<Signed<Manifest>>,
+) -> std::result::Result<Signed<Manifest>, Flaw> {
+    match read {
+        Ok(signed) if signed.record.cluster != *cluster => Err(Flaw::new(
+            FlawKind::WrongCluster,
+            name,
+            format!("the manifest is of cluster {}", signed.record.cluster),
+        )),
+        Ok(signed) if signed.record.sequence != sequence => Err(Flaw::new(
+            FlawKind::ManifestReplaced,
+            name,
+            format!("holds the manifest of place {}", signed.record.sequence),
+        )),
+        Ok(signed) => Ok(signed),
+        Err(error @ Error::Signature { .. }) if error.to_string().contains("not trusted") => {
+            Err(Flaw::new(FlawKind::ManifestStranger, name, error))
+        }
+        Err(error) => Err(Flaw::new(FlawKind::ManifestEdited, name, error)),
+    }
+}
+
+fn absent_parts(manifest: &Manifest, sizes: &BTreeMap<&ObjectName, u64>) -> Vec<Flaw> {
+    let check = |(index, part): (usize, &crate::part::PartRecord)| {
+        let name = layout::part(&manifest.cluster, manifest.id, index);
+        match sizes.get(&name) {
+            None => Some(Flaw::new(FlawKind::PartMissing, name, "not in the vault")),
+            Some(bytes) if *bytes != part.stored_bytes => {
+                let detail = format!("{bytes} bytes, expected {}", part.stored_bytes);
+                Some(Flaw::new(FlawKind::PartSize, name, detail))
+            }
+            Some(_) => None,
+        }
+    };
+    manifest.parts.iter().enumerate().filter_map(check).collect()
+}
+
+/// The last pin record of each backup decides.
+fn pinned(cluster: &ClusterName, pins: &[Signed<Pin>]) -> BTreeSet<SnapshotId> {
+    let mut last: BTreeMap<SnapshotId, &Pin> = BTreeMap::new();
+    for pin in pins.iter().map(|pin| &pin.record).filter(|pin| pin.cluster == *cluster) {
+        let newer = last.get(&pin.id).is_none_or(|other| pin.number > other.number);
+        if newer {
+            last.insert(pin.id, pin);
+        }
+    }
+    last.into_iter().filter(|(_, pin)| pin.is_pinned).map(|(id, _)| id).collect()
+}
+
+async fn fetch<Mode: Sync>(
+    vault: &Vault<Mode>,
+    listed: Vec<Listed>,
+    limit: u64,
+) -> Result<Vec<(Listed, bytes::Bytes)>> {
+    futures::stream::iter(listed.into_iter().map(|entry| async move {
+        let bytes = vault.get(&entry.name, limit).await?;
+        Ok::<_, Error>((entry, bytes))
+    }))
+    .buffered(READS_MAX)
+    .try_collect()
+    .await
+}

@@ -1,0 +1,176 @@
+//! Names of the objects in a vault.
+//!
+//! ```text
+//! vault.json                                      marker: this is a vault, of this format
+//! clusters/NAME/manifests/SEQUENCE.json           commit records, one a backup, create-only
+//! clusters/NAME/parts/ID/INDEX                    sealed parts
+//! clusters/NAME/envelopes/ID/N.age                further envelopes, from a rewrap
+//! clusters/NAME/proofs/ID/PROOF.json              what was verified, when, with what evidence
+//! clusters/NAME/pins/ID/N.json                    an operator's wish to keep a backup; last wins
+//! clusters/NAME/releases/ID.json                  written before a backup is removed
+//! clusters/NAME/ledger/REVISION-DIGEST.json       revisions observed
+//! clusters/NAME/drills/ID.json                    drill reports
+//! ```
+
+use std::fmt;
+
+use holdfast_policies::{ClusterName, DrillId, Sequence, SnapshotId};
+
+/// An object's name within a vault: `/` separated, no empty, `.` or `..` segment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName(String);
+
+impl ObjectName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A name as a listing gave it; `None` when it is not one of a vault's.
+    pub(crate) fn listed(text: &str) -> Option<Self> {
+        let is_sound = |segment: &str| !segment.is_empty() && segment != "." && segment != "..";
+        text.split('/').all(is_sound).then(|| Self(text.to_owned()))
+    }
+
+    /// The last segment.
+    pub fn file_name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The segment before the last.
+    pub(crate) fn folder_name(&self) -> &str {
+        self.0.rsplit('/').nth(1).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The marker object.
+pub fn marker() -> ObjectName {
+    ObjectName("vault.json".to_owned())
+}
+
+/// The folder all clusters are in.
+pub(crate) const CLUSTERS: &str = "clusters";
+
+/// Folders of one cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Folder {
+    /// Commit records.
+    Manifests,
+    /// Sealed parts.
+    Parts,
+    /// Further envelopes.
+    Envelopes,
+    /// Verification results.
+    Proofs,
+    /// Wishes to keep.
+    Pins,
+    /// Tombstones.
+    Releases,
+    /// Observed revisions.
+    Ledger,
+    /// Drill reports.
+    Drills,
+}
+
+impl Folder {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Manifests => "manifests",
+            Self::Parts => "parts",
+            Self::Envelopes => "envelopes",
+            Self::Proofs => "proofs",
+            Self::Pins => "pins",
+            Self::Releases => "releases",
+            Self::Ledger => "ledger",
+            Self::Drills => "drills",
+        }
+    }
+
+    /// The folder of one cluster.
+    pub fn of(self, cluster: &ClusterName) -> ObjectName {
+        ObjectName(format!("{CLUSTERS}/{cluster}/{}", self.name()))
+    }
+
+    /// The folder of one backup within it.
+    pub fn of_backup(self, cluster: &ClusterName, id: SnapshotId) -> ObjectName {
+        ObjectName(format!("{}/{id}", self.of(cluster)))
+    }
+}
+
+/// A manifest.
+pub fn manifest(cluster: &ClusterName, sequence: Sequence) -> ObjectName {
+    ObjectName(format!("{}/{:012}.json", Folder::Manifests.of(cluster), sequence.0))
+}
+
+/// The sequence a manifest's name claims.
+pub(crate) fn manifest_sequence(name: &ObjectName) -> Option<Sequence> {
+    let digits = name.file_name().strip_suffix(".json")?;
+    let sequence = Sequence(digits.parse().ok()?);
+    (format!("{:012}", sequence.0) == digits).then_some(sequence)
+}
+
+/// A part.
+pub fn part(cluster: &ClusterName, id: SnapshotId, index: usize) -> ObjectName {
+    ObjectName(format!("{}/{index:06}", Folder::Parts.of_backup(cluster, id)))
+}
+
+/// A further envelope.
+pub(crate) fn envelope(cluster: &ClusterName, id: SnapshotId, number: usize) -> ObjectName {
+    ObjectName(format!("{}/{number:06}.age", Folder::Envelopes.of_backup(cluster, id)))
+}
+
+/// A proof.
+pub(crate) fn proof(cluster: &ClusterName, id: SnapshotId, name: &str) -> ObjectName {
+    ObjectName(format!("{}/{name}.json", Folder::Proofs.of_backup(cluster, id)))
+}
+
+/// A pin record.
+pub(crate) fn pin(cluster: &ClusterName, id: SnapshotId, number: usize) -> ObjectName {
+    ObjectName(format!("{}/{number:06}.json", Folder::Pins.of_backup(cluster, id)))
+}
+
+/// A tombstone.
+pub(crate) fn release(cluster: &ClusterName, id: SnapshotId) -> ObjectName {
+    ObjectName(format!("{}/{id}.json", Folder::Releases.of(cluster)))
+}
+
+/// A ledger record.
+pub(crate) fn ledger(cluster: &ClusterName, revision: i64, digest: &str) -> ObjectName {
+    ObjectName(format!("{}/{revision:020}-{digest}.json", Folder::Ledger.of(cluster)))
+}
+
+/// A drill's report.
+pub fn drill(cluster: &ClusterName, id: DrillId) -> ObjectName {
+    ObjectName(format!("{}/{id}.json", Folder::Drills.of(cluster)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifest_names_sort_as_their_sequences_and_have_one_form() {
+        let cluster: ClusterName = "prod".parse().unwrap();
+        let (nine, ten) = (manifest(&cluster, Sequence(9)), manifest(&cluster, Sequence(10)));
+        assert!(nine < ten);
+        assert_eq!(nine.as_str(), "clusters/prod/manifests/000000000009.json");
+        assert_eq!(manifest_sequence(&nine), Some(Sequence(9)));
+        for odd in ["clusters/prod/manifests/9.json", "clusters/prod/manifests/000000000009"] {
+            assert_eq!(manifest_sequence(&ObjectName(odd.to_owned())), None);
+        }
+    }
+
+    #[test]
+    fn a_listed_name_cannot_leave_the_vault() {
+        for bad in ["", "/x", "a//b", "../x", "a/../b", "a/."] {
+            assert_eq!(ObjectName::listed(bad), None, "{bad}");
+        }
+        assert!(ObjectName::listed("clusters/a/parts/x").is_some());
+    }
+}

@@ -1,0 +1,340 @@
+//! A vault: a place in an object store where backups live, all objects create-only.
+//!
+//! [`Vault<ReadOnly>`] cannot change anything; [`Vault<ReadWrite>`] can add objects that are not
+//! there yet and remove objects, and has no way to overwrite one.
+
+mod catalog;
+pub mod layout;
+mod spec;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use futures::TryStreamExt as _;
+use object_store::{GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, path};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::key::{Trust, Verifier};
+
+pub use catalog::{Backup, Catalog, Released};
+pub use layout::{Folder, ObjectName};
+pub use spec::{RequestChecksum, S3Credentials, S3Spec, VaultSpec};
+
+/// Version of the vault's layout.
+pub const VAULT_VERSION: u64 = 1;
+
+/// The value of `format` in the marker.
+pub const VAULT_FORMAT: &str = "holdfast.vault";
+
+/// Largest marker read, in bytes.
+const MARKER_BYTES_MAX: u64 = 64 * 1024;
+
+/// Most objects one listing may return.
+const LISTED_MAX: usize = 4_000_000;
+
+/// May read.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadOnly;
+
+/// May read, add and remove.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadWrite;
+
+/// The marker object: says that this is a vault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Marker {
+    /// [`VAULT_FORMAT`].
+    pub format: String,
+    /// [`VAULT_VERSION`].
+    pub version: u64,
+    /// Names this vault; local ledgers refer to it.
+    pub id: uuid::Uuid,
+    /// When it was created, by its creator's clock.
+    pub created: DateTime<Utc>,
+    /// The key of its creator. Nobody vouches for it: good for a first look, not for trust.
+    pub verifying_key: String,
+}
+
+/// A vault, opened for reading ([`ReadOnly`]) or for writing too ([`ReadWrite`]).
+#[derive(Debug)]
+pub struct Vault<Mode> {
+    store: Arc<dyn ObjectStore>,
+    prefix: path::Path,
+    location: String,
+    marker: Marker,
+    mode: PhantomData<Mode>,
+}
+
+impl<Mode> Clone for Vault<Mode> {
+    fn clone(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            prefix: self.prefix.clone(),
+            location: self.location.clone(),
+            marker: self.marker.clone(),
+            mode: PhantomData,
+        }
+    }
+}
+
+/// One object of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// When it was stored, by the store's clock.
+    pub modified: DateTime<Utc>,
+}
+
+impl Vault<ReadOnly> {
+    /// Opens an existing vault for reading.
+    pub async fn open(spec: &VaultSpec) -> Result<Self> {
+        let place = spec.connect(false)?;
+        Self::from_store(place.store, &place.prefix, place.location).await
+    }
+}
+
+impl Vault<ReadWrite> {
+    /// Opens an existing vault for reading and writing.
+    pub async fn open(spec: &VaultSpec) -> Result<Self> {
+        let place = spec.connect(false)?;
+        Self::from_store(place.store, &place.prefix, place.location).await
+    }
+
+    /// Opens a vault, or makes the place one when nothing is there. `now` and `verifier` go into
+    /// the marker of a new one.
+    pub async fn open_or_create(
+        spec: &VaultSpec,
+        now: DateTime<Utc>,
+        verifier: &Verifier,
+    ) -> Result<Self> {
+        let place = spec.connect(true)?;
+        Self::create_in_store(place.store, &place.prefix, place.location, (now, verifier)).await
+    }
+
+    /// As [`Vault::open_or_create`], in an object store made elsewhere (tests, wrappers).
+    pub async fn create_in_store(
+        store: Arc<dyn ObjectStore>,
+        prefix: &str,
+        location: String,
+        (now, verifier): (DateTime<Utc>, &Verifier),
+    ) -> Result<Self> {
+        let marker = Marker {
+            format: VAULT_FORMAT.to_owned(),
+            version: VAULT_VERSION,
+            id: uuid::Uuid::new_v4(),
+            created: now,
+            verifying_key: verifier.to_text(),
+        };
+        let vault = Self {
+            store: Arc::clone(&store),
+            prefix: parse_prefix(prefix)?,
+            location: location.clone(),
+            marker,
+            mode: PhantomData,
+        };
+        if vault.size(&layout::marker()).await?.is_none() {
+            let json = serde_json::to_vec_pretty(&vault.marker)
+                .map_err(|error| Error::malformed("vault.json", error.to_string()))?;
+            match vault.put_new(&layout::marker(), json.into()).await {
+                Ok(()) | Err(Error::ObjectExists { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Self::from_store(store, prefix, location).await
+    }
+
+    /// The same vault, unable to change anything.
+    pub fn read_only(&self) -> Vault<ReadOnly> {
+        Vault {
+            store: Arc::clone(&self.store),
+            prefix: self.prefix.clone(),
+            location: self.location.clone(),
+            marker: self.marker.clone(),
+            mode: PhantomData,
+        }
+    }
+
+    /// Stores an object that is not there yet. When it is there with the same bytes (an answer
+    /// got lost and the request was repeated), that is a success; with others, a conflict.
+    pub async fn put_new(&self, name: &ObjectName, bytes: Bytes) -> Result<()> {
+        let stored = self
+            .store
+            .put_opts(&self.path(name), PutPayload::from_bytes(bytes.clone()), PutMode::Create.into())
+            .await;
+        match stored {
+            Ok(_) => Ok(()),
+            Err(object_store::Error::AlreadyExists { .. }) => {
+                let found = self.get(name, crate::part::length(&bytes)).await;
+                match found {
+                    Ok(found) if found == bytes => Ok(()),
+                    Ok(_) | Err(Error::TooLarge { .. }) => {
+                        Err(Error::ObjectExists { object: name.to_string() })
+                    }
+                    Err(other) => Err(other),
+                }
+            }
+            Err(error) => Err(failed("store", name)(error)),
+        }
+    }
+
+    /// Removes an object; one that is not there counts as removed.
+    pub async fn remove(&self, name: &ObjectName) -> Result<()> {
+        match self.store.delete(&self.path(name)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(failed("remove", name)(error)),
+        }
+    }
+}
+
+impl<Mode> Vault<Mode> {
+    /// A vault in an object store made elsewhere (tests, wrappers).
+    pub async fn from_store(
+        store: Arc<dyn ObjectStore>,
+        prefix: &str,
+        location: String,
+    ) -> Result<Self> {
+        let marker = Marker {
+            format: String::new(),
+            version: 0,
+            id: uuid::Uuid::nil(),
+            created: DateTime::UNIX_EPOCH,
+            verifying_key: String::new(),
+        };
+        let prefix = parse_prefix(prefix)?;
+        let mut vault = Self { store, prefix, location, marker, mode: PhantomData };
+        vault.marker = vault.read_marker().await?;
+        Ok(vault)
+    }
+
+    async fn read_marker(&self) -> Result<Marker> {
+        let name = layout::marker();
+        let bytes = match self.get(&name, MARKER_BYTES_MAX).await {
+            Ok(bytes) => bytes,
+            Err(Error::ObjectMissing { .. }) => {
+                return Err(Error::NotAVault { location: self.location.clone() });
+            }
+            Err(other) => return Err(other),
+        };
+        let marker: Marker = serde_json::from_slice(&bytes)
+            .map_err(|error| Error::malformed(name.as_str(), error.to_string()))?;
+        if marker.format != VAULT_FORMAT {
+            return Err(Error::malformed(name.as_str(), "not a holdfast vault's marker"));
+        }
+        if marker.version > VAULT_VERSION {
+            return Err(Error::UnsupportedVersion {
+                object: name.to_string(),
+                version: marker.version,
+                supported: VAULT_VERSION,
+            });
+        }
+        Ok(marker)
+    }
+
+    /// The marker read when the vault was opened.
+    pub fn marker(&self) -> &Marker {
+        &self.marker
+    }
+
+    /// What to call the place in messages.
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// Trust in the key that the vault itself names. It shows damage and carelessness, not an
+    /// attacker who can write to the vault: say so to people who rely on it.
+    pub fn own_trust(&self) -> Result<Trust> {
+        Verifier::parse(&self.marker.verifying_key).map(|key| Trust::in_keys([key]))
+    }
+
+    /// The whole object, at most `limit` bytes of it.
+    pub async fn get(&self, name: &ObjectName, limit: u64) -> Result<Bytes> {
+        let found = match self.store.get_opts(&self.path(name), GetOptions::default()).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { .. }) => {
+                return Err(Error::ObjectMissing { object: name.to_string() });
+            }
+            Err(error) => return Err(failed("read", name)(error)),
+        };
+        if found.meta.size > limit {
+            return Err(Error::TooLarge { object: name.to_string(), limit });
+        }
+        found.bytes().await.map_err(failed("read", name))
+    }
+
+    /// The object's size in bytes; `None` when it is not there.
+    pub async fn size(&self, name: &ObjectName) -> Result<Option<u64>> {
+        match self.store.head(&self.path(name)).await {
+            Ok(found) => Ok(Some(found.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(failed("look up", name)(error)),
+        }
+    }
+
+    /// Every object below a folder, sorted by name. An error means that the listing is not
+    /// complete, and then there is no listing at all.
+    pub async fn list(&self, folder: &ObjectName) -> Result<Vec<Listed>> {
+        let root = self.path(folder);
+        let mut found = self.store.list(Some(&root));
+        let mut listed = Vec::new();
+        while let Some(meta) = found.try_next().await.map_err(failed("list", folder))? {
+            if listed.len() >= LISTED_MAX {
+                let limit = u64::try_from(LISTED_MAX).unwrap_or(u64::MAX);
+                return Err(Error::TooLarge { object: format!("listing of {folder}"), limit });
+            }
+            if let Some(name) = self.name_of(&meta.location) {
+                listed.push(Listed { name, bytes: meta.size, modified: meta.last_modified });
+            }
+        }
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(listed)
+    }
+
+    /// Names of the clusters that have objects here.
+    pub async fn clusters(&self) -> Result<Vec<holdfast_policies::ClusterName>> {
+        let Some(folder) = ObjectName::listed(layout::CLUSTERS) else { return Ok(Vec::new()) };
+        let root = self.path(&folder);
+        let found = self
+            .store
+            .list_with_delimiter(Some(&root))
+            .await
+            .map_err(failed("list", &folder))?;
+        let mut names: Vec<_> = found
+            .common_prefixes
+            .iter()
+            .filter_map(|path| path.filename()?.parse().ok())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn path(&self, name: &ObjectName) -> path::Path {
+        name.as_str().split('/').fold(self.prefix.clone(), path::Path::join)
+    }
+
+    fn name_of(&self, location: &path::Path) -> Option<ObjectName> {
+        let mut segments = location.prefix_match(&self.prefix)?.peekable();
+        segments.peek()?;
+        let names: Vec<String> = segments.map(|segment| segment.as_ref().to_owned()).collect();
+        ObjectName::listed(&names.join("/"))
+    }
+}
+
+fn parse_prefix(prefix: &str) -> Result<path::Path> {
+    path::Path::parse(prefix)
+        .map_err(|error| Error::VaultSettings { reason: format!("prefix {prefix:?}: {error}") })
+}
+
+fn failed(
+    action: &'static str,
+    name: &ObjectName,
+) -> impl FnOnce(object_store::Error) -> Error {
+    let object = name.to_string();
+    move |source| Error::Vault { action, object, source: Box::new(source) }
+}

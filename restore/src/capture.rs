@@ -62,7 +62,11 @@ pub struct Captured {
 }
 
 /// Takes one backup.
-#[expect(clippy::todo, clippy::unused_async, reason = "signature first, body within the hour")]
+#[expect(
+    clippy::todo,
+    clippy::unused_async,
+    reason = "signature first, body within the hour"
+)]
 pub async fn capture(
     _options: &CaptureOptions,
     _source: &dyn Source,

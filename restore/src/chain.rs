@@ -41,8 +41,17 @@ impl Chain {
     /// The newest place ever filled; 0 when none was.
     pub(crate) fn newest(&self) -> Sequence {
         let present = self.places.keys().next_back().copied().unwrap_or_default();
-        let released = self.released.keys().next_back().copied().unwrap_or_default();
-        let known = self.head.as_ref().map(|head| head.sequence).unwrap_or_default();
+        let released = self
+            .released
+            .keys()
+            .next_back()
+            .copied()
+            .unwrap_or_default();
+        let known = self
+            .head
+            .as_ref()
+            .map(|head| head.sequence)
+            .unwrap_or_default();
         present.max(released).max(known)
     }
 
@@ -67,12 +76,17 @@ impl Chain {
     pub(crate) fn flaws(&self, cluster: &ClusterName) -> Vec<Flaw> {
         let mut flaws = self.missing(cluster);
         for (sequence, place) in &self.places {
-            let Place::Sound { predecessor, .. } = place else { continue };
+            let Place::Sound { predecessor, .. } = place else {
+                continue;
+            };
             flaws.extend(self.contradiction(cluster, *sequence, predecessor.as_ref()));
         }
-        if let (Some(head), Some(Place::Sound { own, .. })) =
-            (&self.head, self.head.as_ref().and_then(|head| self.places.get(&head.sequence)))
-            && head != own
+        if let (Some(head), Some(Place::Sound { own, .. })) = (
+            &self.head,
+            self.head
+                .as_ref()
+                .and_then(|head| self.places.get(&head.sequence)),
+        ) && head != own
         {
             flaws.push(replaced(cluster, head.sequence, "the ledger"));
         }
@@ -112,7 +126,11 @@ impl Chain {
                     FlawKind::ManifestMissing
                 };
                 let object = layout::manifest(cluster, expected);
-                flaws.push(Flaw::new(kind, object, "gone without a record of its release"));
+                flaws.push(Flaw::new(
+                    kind,
+                    object,
+                    "gone without a record of its release",
+                ));
                 expected = expected.next().unwrap_or(place);
             }
             expected = expected.max(place.next().unwrap_or(place));
@@ -123,7 +141,11 @@ impl Chain {
 
 fn replaced(cluster: &ClusterName, sequence: Sequence, witness: &str) -> Flaw {
     let object = layout::manifest(cluster, sequence);
-    Flaw::new(FlawKind::ManifestReplaced, object, format!("{witness} knows another digest of it"))
+    Flaw::new(
+        FlawKind::ManifestReplaced,
+        object,
+        format!("{witness} knows another digest of it"),
+    )
 }
 
 #[cfg(test)]
@@ -137,18 +159,36 @@ mod tests {
         let digest = Digest::of(&sequence.to_le_bytes());
         let at = chrono::DateTime::UNIX_EPOCH;
         let random = [u8::try_from(sequence).unwrap(); holdfast_policies::ID_RANDOM_BYTES];
-        Link { sequence: Sequence(sequence), id: SnapshotId::new(at, random), digest }
+        Link {
+            sequence: Sequence(sequence),
+            id: SnapshotId::new(at, random),
+            digest,
+        }
     }
 
     fn chain(present: impl IntoIterator<Item = u64>) -> Chain {
-        let sound = |n: u64| Place::Sound { own: link(n), predecessor: (n > 1).then(|| link(n - 1)) };
-        let places = present.into_iter().map(|n| (Sequence(n), sound(n))).collect();
-        Chain { places, ..Chain::default() }
+        let sound = |n: u64| Place::Sound {
+            own: link(n),
+            predecessor: (n > 1).then(|| link(n - 1)),
+        };
+        let places = present
+            .into_iter()
+            .map(|n| (Sequence(n), sound(n)))
+            .collect();
+        Chain {
+            places,
+            ..Chain::default()
+        }
     }
 
     fn kinds(chain: &Chain) -> Vec<(FlawKind, String)> {
         let cluster = "c".parse().unwrap();
-        let short = |flaw: Flaw| (flaw.kind, flaw.object.rsplit('/').next().unwrap().to_owned());
+        let short = |flaw: Flaw| {
+            (
+                flaw.kind,
+                flaw.object.rsplit('/').next().unwrap().to_owned(),
+            )
+        };
         chain.flaws(&cluster).into_iter().map(short).collect()
     }
 
@@ -185,7 +225,10 @@ mod tests {
     #[test]
     fn a_manifest_that_its_successor_does_not_name_is_reported() {
         let mut forged = chain(1..=3);
-        let other = Place::Sound { own: link(7), predecessor: Some(link(1)) };
+        let other = Place::Sound {
+            own: link(7),
+            predecessor: Some(link(1)),
+        };
         forged.places.insert(Sequence(2), other);
         assert_eq!(
             kinds(&forged),
@@ -196,7 +239,10 @@ mod tests {
     #[test]
     fn a_manifest_the_ledger_knows_with_another_digest_is_reported() {
         let mut forged = chain(1..=3);
-        forged.head = Some(Link { digest: Digest::of(b"other"), ..link(3) });
+        forged.head = Some(Link {
+            digest: Digest::of(b"other"),
+            ..link(3)
+        });
         assert_eq!(
             kinds(&forged),
             [(FlawKind::ManifestReplaced, "000000000003.json".to_owned())]

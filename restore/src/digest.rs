@@ -57,7 +57,10 @@ impl FromStr for Digest {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_canonical = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        let bytes = hex::decode(text).ok().filter(|_| is_canonical).ok_or(ParseDigestError)?;
+        let bytes = hex::decode(text)
+            .ok()
+            .filter(|_| is_canonical)
+            .ok_or(ParseDigestError)?;
         bytes.try_into().map(Self).ok().ok_or(ParseDigestError)
     }
 }
@@ -99,9 +102,18 @@ mod tests {
     fn a_digest_reads_back_from_its_text_and_nothing_else_is_accepted() {
         let digest = Digest::of(b"abc");
         let text = digest.to_string();
-        assert_eq!(text, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(
+            text,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
         assert_eq!(text.parse::<Digest>().unwrap(), digest);
-        for bad in ["", "ab", &text.to_uppercase(), &text[1..], &format!("{text}00")] {
+        for bad in [
+            "",
+            "ab",
+            &text.to_uppercase(),
+            &text[1..],
+            &format!("{text}00"),
+        ] {
             assert_eq!(bad.parse::<Digest>(), Err(ParseDigestError), "{bad}");
         }
     }

@@ -55,7 +55,9 @@ pub enum Error {
         object: String,
     },
     /// An object that must not be there is, with other content: somebody else wrote it.
-    #[error("already in the vault with other content: {object}; is a second appliance writing here?")]
+    #[error(
+        "already in the vault with other content: {object}; is a second appliance writing here?"
+    )]
     ObjectExists {
         /// The object's path within the vault.
         object: String,
@@ -77,7 +79,9 @@ pub enum Error {
         reason: String,
     },
     /// An object was written by a later version of the format.
-    #[error("{object} has format version {version}, this program reads up to {supported}; use a newer holdfast")]
+    #[error(
+        "{object} has format version {version}, this program reads up to {supported}; use a newer holdfast"
+    )]
     UnsupportedVersion {
         /// The object.
         object: String,
@@ -141,7 +145,9 @@ pub enum Error {
         reason: String,
     },
     /// Encryption is neither configured nor switched off explicitly.
-    #[error("no recipient to encrypt to; give at least one age or ssh recipient, or say `encryption: none` explicitly")]
+    #[error(
+        "no recipient to encrypt to; give at least one age or ssh recipient, or say `encryption: none` explicitly"
+    )]
     NoRecipients,
     /// A key, a recipient or an identity cannot be used.
     #[error("key {what}: {reason}")]
@@ -188,7 +194,9 @@ pub enum Error {
         reason: String,
     },
     /// The source is another cluster than the one whose backups are in the vault.
-    #[error("the source is cluster {found}, the vault's newest backup is of cluster {expected}; accept the new cluster explicitly if this is meant")]
+    #[error(
+        "the source is cluster {found}, the vault's newest backup is of cluster {expected}; accept the new cluster explicitly if this is meant"
+    )]
     ClusterChanged {
         /// The cluster id in the newest manifest.
         expected: String,
@@ -238,7 +246,9 @@ pub enum Error {
         reason: String,
     },
     /// The revision after the bump would not fit.
-    #[error("revision {revision} plus {bump} is beyond what a cluster can hold; choose a smaller bump")]
+    #[error(
+        "revision {revision} plus {bump} is beyond what a cluster can hold; choose a smaller bump"
+    )]
     BumpOverflow {
         /// The revision in the backup.
         revision: i64,
@@ -331,19 +341,31 @@ impl Error {
     }
 
     /// For `map_err` on file operations.
-    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Io { action, path, source }
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
     }
 
     /// A broken rule of a format.
     pub(crate) fn malformed(object: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self::Malformed { object: object.into(), reason: reason.into() }
+        Self::Malformed {
+            object: object.into(),
+            reason: reason.into(),
+        }
     }
 }
 
 impl From<tokio::task::JoinError> for Error {
     fn from(error: tokio::task::JoinError) -> Self {
-        Self::Worker { reason: error.to_string() }
+        Self::Worker {
+            reason: error.to_string(),
+        }
     }
 }

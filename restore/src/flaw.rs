@@ -88,12 +88,22 @@ impl Flaw {
         object: impl fmt::Display,
         detail: impl fmt::Display,
     ) -> Self {
-        Self { kind, object: object.to_string(), detail: detail.to_string() }
+        Self {
+            kind,
+            object: object.to_string(),
+            detail: detail.to_string(),
+        }
     }
 }
 
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({})", self.kind.words(), self.object, self.detail)
+        write!(
+            f,
+            "{}: {} ({})",
+            self.kind.words(),
+            self.object,
+            self.detail
+        )
     }
 }

@@ -39,7 +39,10 @@ impl Recipient {
     /// Reads `age1...`, `ssh-ed25519 ...` or `ssh-rsa ...`.
     pub fn parse(text: &str) -> Result<Self> {
         let text = text.trim();
-        let refused = |reason: &str| Error::Key { what: abridged(text), reason: reason.to_owned() };
+        let refused = |reason: &str| Error::Key {
+            what: abridged(text),
+            reason: reason.to_owned(),
+        };
         if text.starts_with("age1pq1") {
             return Err(refused("post-quantum age recipients are not supported yet"));
         }
@@ -64,7 +67,11 @@ impl Recipient {
             .parse()
             .map_err(|_reason| refused("neither an age nor a supported ssh recipient"))?;
         let text = key.to_string();
-        Ok(Self { fingerprint: fingerprint("ssh", &text), text, key: RecipientKey::Ssh(key) })
+        Ok(Self {
+            fingerprint: fingerprint("ssh", &text),
+            text,
+            key: RecipientKey::Ssh(key),
+        })
     }
 
     /// The public key in its own text form.
@@ -116,7 +123,10 @@ impl Identities {
 
     /// Reads several files into one set.
     pub fn load_all<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<Self> {
-        let mut all = Self { keys: Vec::new(), recipients: Vec::new() };
+        let mut all = Self {
+            keys: Vec::new(),
+            recipients: Vec::new(),
+        };
         for path in paths {
             let mut one = Self::load(path.as_ref())?;
             all.keys.append(&mut one.keys);
@@ -127,7 +137,10 @@ impl Identities {
 
     /// Reads the text of an identity file; `what` names it in errors.
     pub fn parse(text: &str, what: &str) -> Result<Self> {
-        let refused = |reason: &str| Error::Key { what: what.to_owned(), reason: reason.to_owned() };
+        let refused = |reason: &str| Error::Key {
+            what: what.to_owned(),
+            reason: reason.to_owned(),
+        };
         if text.trim_start().starts_with("-----BEGIN") {
             return Self::parse_ssh(text, what);
         }
@@ -153,13 +166,18 @@ impl Identities {
     }
 
     fn parse_ssh(text: &str, what: &str) -> Result<Self> {
-        let refused = |reason: &str| Error::Key { what: what.to_owned(), reason: reason.to_owned() };
+        let refused = |reason: &str| Error::Key {
+            what: what.to_owned(),
+            reason: reason.to_owned(),
+        };
         let key = age::ssh::Identity::from_buffer(BufReader::new(text.as_bytes()), None)
             .map_err(|_reason| refused("not a readable ssh private key"))?;
         match &key {
             age::ssh::Identity::Unencrypted(_) => {}
             age::ssh::Identity::Encrypted(_) => {
-                return Err(refused("the ssh key has a passphrase; use one without, or an age identity"));
+                return Err(refused(
+                    "the ssh key has a passphrase; use one without, or an age identity",
+                ));
             }
             age::ssh::Identity::Unsupported(_) => {
                 return Err(refused("this type of ssh key cannot decrypt"));
@@ -216,7 +234,9 @@ impl Signer {
     pub fn generate() -> Self {
         let mut seed = [0_u8; 32];
         rand::rng().fill(&mut seed);
-        let signer = Self { key: SigningKey::from_bytes(&seed) };
+        let signer = Self {
+            key: SigningKey::from_bytes(&seed),
+        };
         seed.zeroize();
         signer
     }
@@ -241,12 +261,16 @@ impl Signer {
             what: path.display().to_string(),
             reason: "holds no holdfast signing key".to_owned(),
         })?;
-        Ok(Self { key: SigningKey::from_bytes(&seed) })
+        Ok(Self {
+            key: SigningKey::from_bytes(&seed),
+        })
     }
 
     /// The public side.
     pub fn verifier(&self) -> Verifier {
-        Verifier { key: self.key.verifying_key() }
+        Verifier {
+            key: self.key.verifying_key(),
+        }
     }
 
     pub(crate) fn key(&self) -> &SigningKey {
@@ -283,7 +307,10 @@ impl Verifier {
     }
 
     pub(crate) fn from_bytes(bytes: &[u8; 32]) -> Option<Self> {
-        VerifyingKey::from_bytes(bytes).ok().filter(|key| !key.is_weak()).map(|key| Self { key })
+        VerifyingKey::from_bytes(bytes)
+            .ok()
+            .filter(|key| !key.is_weak())
+            .map(|key| Self { key })
     }
 
     /// The text form: safe to print and to store.
@@ -325,7 +352,9 @@ pub struct Trust {
 impl Trust {
     /// Only these keys.
     pub fn in_keys(keys: impl IntoIterator<Item = Verifier>) -> Self {
-        Self { keys: keys.into_iter().collect() }
+        Self {
+            keys: keys.into_iter().collect(),
+        }
     }
 
     /// The keys.
@@ -335,9 +364,9 @@ impl Trust {
 }
 
 fn keyed_line(text: &str, prefix: &str) -> Option<[u8; 32]> {
-    let line = text.lines().find_map(|line| {
-        line.trim_start_matches('#').trim().strip_prefix(prefix)
-    })?;
+    let line = text
+        .lines()
+        .find_map(|line| line.trim_start_matches('#').trim().strip_prefix(prefix))?;
     let mut bytes = [0_u8; 32];
     hex::decode_to_slice(line, &mut bytes).ok()?;
     Some(bytes)
@@ -352,7 +381,11 @@ fn fingerprint(kind: &str, text: &str) -> String {
 /// The beginning of a public text, so that a mistyped secret is not repeated in a message.
 fn abridged(text: &str) -> String {
     let head: String = text.chars().take(12).collect();
-    if head.len() < text.len() { format!("{head}...") } else { head }
+    if head.len() < text.len() {
+        format!("{head}...")
+    } else {
+        head
+    }
 }
 
 fn read_key_file(path: &Path) -> Result<Zeroizing<String>> {
@@ -383,9 +416,13 @@ fn write_secret(path: &Path, bytes: &[u8]) -> Result<()> {
         .mode(0o600)
         .open(path)
         .map_err(Error::io("create key file", path))?;
-    file.write_all(bytes).map_err(Error::io("write key file", path))?;
+    file.write_all(bytes)
+        .map_err(Error::io("write key file", path))?;
     file.sync_all().map_err(Error::io("sync key file", path))?;
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
         let folder_file = fs::File::open(folder).map_err(Error::io("open", folder))?;
         folder_file.sync_all().map_err(Error::io("sync", folder))?;
     }

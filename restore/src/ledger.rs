@@ -8,9 +8,9 @@
 use std::fs;
 use std::path::Path;
 
+use crate::durable;
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, Sequence};
-use holdfast_store::datadir::durable;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -88,7 +88,10 @@ impl Ledger {
     }
 
     fn observe(&mut self, seen: &Observation) {
-        self.merge(&Self { highest: seen.revision, head: seen.head.clone() });
+        self.merge(&Self {
+            highest: seen.revision,
+            head: seen.head.clone(),
+        });
     }
 }
 
@@ -139,7 +142,9 @@ pub async fn record(
     signer: &Signer,
 ) -> Result<()> {
     if observation.revision < 0 {
-        return Err(Error::Refused { reason: "a negative revision was observed".to_owned() });
+        return Err(Error::Refused {
+            reason: "a negative revision was observed".to_owned(),
+        });
     }
     let bytes = sign::sign(observation, signer)?;
     let digest = Digest::of(&bytes).short();
@@ -172,7 +177,10 @@ pub fn read_local(path: &Path, cluster: &ClusterName) -> Result<Ledger> {
     let file: LedgerFile = serde_json::from_slice(&bytes)
         .map_err(|error| Error::malformed(&name, error.to_string()))?;
     if file.format != FILE_FORMAT || file.cluster != *cluster {
-        return Err(Error::malformed(&name, format!("not the ledger of cluster {cluster}")));
+        return Err(Error::malformed(
+            &name,
+            format!("not the ledger of cluster {cluster}"),
+        ));
     }
     if file.version > LEDGER_VERSION {
         return Err(Error::UnsupportedVersion {

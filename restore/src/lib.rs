@@ -16,6 +16,7 @@
 pub mod capture;
 mod chain;
 pub mod digest;
+mod durable;
 pub mod error;
 pub mod flaw;
 pub mod key;
@@ -32,6 +33,7 @@ pub mod seal;
 pub mod sign;
 pub mod source;
 mod spool;
+mod unique;
 pub mod vault;
 pub mod verify;
 
@@ -48,6 +50,7 @@ pub use proof::{Evidence, Proof};
 pub use prune::execute_prune;
 pub use rebuild::{Restored, rebuild};
 pub use seal::Sealer;
-pub use source::{BundledSource, EtcdSource, EtcdSpec, FileSource, Source, SourceSpec};
+pub use source::{EtcdSource, EtcdSpec, FileSource, Source, SourceSpec};
+pub use unique::UniqueId;
 pub use vault::{Backup, Catalog, ReadOnly, ReadWrite, Vault, VaultSpec};
 pub use verify::{VerifyOptions, verify};

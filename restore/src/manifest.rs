@@ -165,7 +165,10 @@ impl Manifest {
     pub fn decode(object: &str, bytes: &[u8], trust: &Trust) -> Result<Signed<Self>> {
         let limit = MANIFEST_BYTES_MAX;
         if crate::part::length(bytes) > limit {
-            return Err(Error::TooLarge { object: object.to_owned(), limit });
+            return Err(Error::TooLarge {
+                object: object.to_owned(),
+                limit,
+            });
         }
         let signed: Signed<Self> = sign::open(object, bytes, trust)?;
         signed.record.check(object)?;
@@ -174,12 +177,18 @@ impl Manifest {
 
     /// Bytes the backup takes in the vault, manifest aside.
     pub fn stored_bytes(&self) -> u64 {
-        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.stored_bytes))
+        self.parts
+            .iter()
+            .fold(0, |sum, part| sum.saturating_add(part.stored_bytes))
     }
 
     /// Names this manifest, given its object's digest.
     pub fn link(&self, digest: Digest) -> Link {
-        Link { sequence: self.sequence, id: self.id, digest }
+        Link {
+            sequence: self.sequence,
+            id: self.id,
+            digest,
+        }
     }
 
     fn check(&self, object: &str) -> Result<()> {

@@ -53,10 +53,14 @@ pub fn stored_bytes_max(plain: u64) -> u64 {
 
 /// Compresses, seals and digests one part.
 pub(crate) fn seal_part(plain: &[u8], key: &PartKey) -> Result<SealedPart> {
-    let failed = |error: std::io::Error| Error::Seal { reason: error.to_string() };
+    let failed = |error: std::io::Error| Error::Seal {
+        reason: error.to_string(),
+    };
     let stored = key.seal_with(plain.len() / 4, |output| {
         let mut encoder = zstd::Encoder::new(output, ZSTD_LEVEL).map_err(failed)?;
-        encoder.set_pledged_src_size(u64::try_from(plain.len()).ok()).map_err(failed)?;
+        encoder
+            .set_pledged_src_size(u64::try_from(plain.len()).ok())
+            .map_err(failed)?;
         encoder.include_contentsize(true).map_err(failed)?;
         encoder.write_all(plain).map_err(failed)?;
         encoder.finish().map_err(failed)?;
@@ -68,7 +72,10 @@ pub(crate) fn seal_part(plain: &[u8], key: &PartKey) -> Result<SealedPart> {
         stored_bytes: length(&stored),
         stored_digest: Digest::of(&stored),
     };
-    Ok(SealedPart { record, stored: stored.into() })
+    Ok(SealedPart {
+        record,
+        stored: stored.into(),
+    })
 }
 
 /// Checks size and digest of a stored part. Needs no identity.
@@ -118,16 +125,30 @@ fn decompress(object: &str, packed: &[u8], expected: u64) -> Result<Vec<u8>> {
     let malformed = |error: std::io::Error| Error::malformed(object, format!("zstd: {error}"));
     let limit = u64::try_from(PART_BYTES).unwrap_or(u64::MAX);
     if expected > limit {
-        return Err(Error::TooLarge { object: object.to_owned(), limit });
+        return Err(Error::TooLarge {
+            object: object.to_owned(),
+            limit,
+        });
     }
-    let mut decoder = zstd::Decoder::with_buffer(packed).map_err(malformed)?.single_frame();
-    decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(malformed)?;
+    let mut decoder = zstd::Decoder::with_buffer(packed)
+        .map_err(malformed)?
+        .single_frame();
+    decoder
+        .window_log_max(ZSTD_WINDOW_LOG_MAX)
+        .map_err(malformed)?;
     let mut plain = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
-    decoder.by_ref().take(expected).read_to_end(&mut plain).map_err(malformed)?;
+    decoder
+        .by_ref()
+        .take(expected)
+        .read_to_end(&mut plain)
+        .map_err(malformed)?;
     let mut beyond = [0_u8; 1];
     let more = decoder.read(&mut beyond).map_err(malformed)?;
     if more != 0 || length(&plain) != expected {
-        return Err(Error::malformed(object, "does not decompress to the size in the manifest"));
+        return Err(Error::malformed(
+            object,
+            "does not decompress to the size in the manifest",
+        ));
     }
     if !decoder.finish().is_empty() {
         return Err(Error::malformed(object, "has bytes after its end"));
@@ -145,7 +166,9 @@ mod tests {
     use super::*;
 
     fn sample() -> Vec<u8> {
-        (0..200_000_u32).flat_map(|n| (n / 7).to_le_bytes()).collect()
+        (0..200_000_u32)
+            .flat_map(|n| (n / 7).to_le_bytes())
+            .collect()
     }
 
     #[test]
@@ -163,7 +186,10 @@ mod tests {
     #[test]
     fn equal_parts_are_sealed_differently() {
         let key = PartKey::ephemeral();
-        let (one, two) = (seal_part(b"x", &key).unwrap(), seal_part(b"x", &key).unwrap());
+        let (one, two) = (
+            seal_part(b"x", &key).unwrap(),
+            seal_part(b"x", &key).unwrap(),
+        );
         assert_ne!(one.stored, two.stored);
         assert_eq!(one.record.plain_digest, two.record.plain_digest);
     }
@@ -171,9 +197,21 @@ mod tests {
     #[test]
     fn a_part_that_decompresses_to_more_or_less_than_declared_is_refused() {
         let part = seal_part(&sample(), &PartKey::Clear).unwrap();
-        for wrong in [0, 1, part.record.plain_bytes - 1, part.record.plain_bytes + 1, u64::MAX] {
-            let record = PartRecord { plain_bytes: wrong, ..part.record.clone() };
-            assert!(open_part("p", &part.stored, &record, &PartKey::Clear).is_err(), "{wrong}");
+        for wrong in [
+            0,
+            1,
+            part.record.plain_bytes - 1,
+            part.record.plain_bytes + 1,
+            u64::MAX,
+        ] {
+            let record = PartRecord {
+                plain_bytes: wrong,
+                ..part.record.clone()
+            };
+            assert!(
+                open_part("p", &part.stored, &record, &PartKey::Clear).is_err(),
+                "{wrong}"
+            );
         }
     }
 

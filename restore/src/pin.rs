@@ -47,9 +47,15 @@ pub async fn set(vault: &Vault<ReadWrite>, pin: Pin, signer: &Signer) -> Result<
     let number = vault.list(&folder).await?.len();
     if number >= PINS_MAX {
         let limit = u64::try_from(PINS_MAX).unwrap_or(u64::MAX);
-        return Err(Error::TooLarge { object: folder.to_string(), limit });
+        return Err(Error::TooLarge {
+            object: folder.to_string(),
+            limit,
+        });
     }
     let name = layout::pin(&pin.cluster, pin.id, number);
-    let pin = Pin { number: u64::try_from(number).unwrap_or(u64::MAX), ..pin };
+    let pin = Pin {
+        number: u64::try_from(number).unwrap_or(u64::MAX),
+        ..pin
+    };
     vault.put_new(&name, sign::sign(&pin, signer)?).await
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::ledger::{Observation, Reason};
+use crate::unique::UniqueId;
 use crate::vault::{Backup, Catalog};
 
 /// Smallest automatic bump. Revisions are handed out while nobody looks: between the last
@@ -97,7 +98,7 @@ pub struct RestoreOptions {
     /// Remove alarms: a NOSPACE alarm that comes back makes the new cluster refuse writes.
     pub clear_alarms: bool,
     /// Names this restore; made afresh by the caller each time.
-    pub restore_id: uuid::Uuid,
+    pub restore_id: UniqueId,
     /// Where sealed copies are spooled; beside `data_dir` when absent.
     pub work_dir: Option<PathBuf>,
 }
@@ -117,7 +118,7 @@ impl RestoreOptions {
             mark_compacted: true,
             token: None,
             clear_alarms: false,
-            restore_id: uuid::Uuid::new_v4(),
+            restore_id: UniqueId::generate(),
             work_dir: None,
         }
     }
@@ -151,7 +152,7 @@ pub struct PassedOver {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RestorePlan {
     /// Names the restore.
-    pub restore_id: uuid::Uuid,
+    pub restore_id: UniqueId,
     /// Whose backup.
     pub cluster: ClusterName,
     /// The backup.
@@ -239,9 +240,14 @@ pub fn plan_restore(
             is_damaged: other.is_damaged(),
         })
         .collect();
-    let token =
-        options.token.clone().unwrap_or_else(|| format!("holdfast-{}", options.restore_id));
-    let work_dir = options.work_dir.clone().unwrap_or_else(|| parent(&options.data_dir));
+    let token = options
+        .token
+        .clone()
+        .unwrap_or_else(|| format!("holdfast-{}", options.restore_id));
+    let work_dir = options
+        .work_dir
+        .clone()
+        .unwrap_or_else(|| parent(&options.data_dir));
     let mut plan = RestorePlan {
         restore_id: options.restore_id,
         cluster: catalog.cluster.clone(),
@@ -301,7 +307,9 @@ fn choose(catalog: &Catalog, pick: Pick) -> Result<&Backup> {
         let newest = newest_first().next().map_or_else(
             || "no undamaged one".to_owned(),
             |one| {
-                let level = one.level().map_or("unproven".to_owned(), |level| level.to_string());
+                let level = one
+                    .level()
+                    .map_or("unproven".to_owned(), |level| level.to_string());
                 format!("the newest undamaged one is {} ({level})", one.id())
             },
         );
@@ -314,13 +322,15 @@ fn bump(revision: i64, highest_seen: i64, wish: Bump) -> Result<i64> {
     let overflow = |bump| Error::BumpOverflow { revision, bump };
     match wish {
         Bump::None => Ok(0),
-        Bump::By(bump) if bump < 1 => {
-            Err(Error::Refused { reason: "a bump is at least 1; leave it out for none".to_owned() })
-        }
+        Bump::By(bump) if bump < 1 => Err(Error::Refused {
+            reason: "a bump is at least 1; leave it out for none".to_owned(),
+        }),
         Bump::By(bump) => Ok(bump),
         Bump::Auto => {
             let behind = highest_seen.saturating_sub(revision).max(0);
-            behind.checked_add(BUMP_FLOOR).ok_or_else(|| overflow(behind))
+            behind
+                .checked_add(BUMP_FLOOR)
+                .ok_or_else(|| overflow(behind))
         }
     }
 }
@@ -346,7 +356,10 @@ fn planned_members(options: &RestoreOptions) -> Result<Vec<PlannedMember>> {
         return refuse(format!("a cluster has 1 to {MEMBERS_MAX} members"));
     }
     if options.data_dir.file_name().is_none() {
-        return refuse(format!("{} is no folder to create", options.data_dir.display()));
+        return refuse(format!(
+            "{} is no folder to create",
+            options.data_dir.display()
+        ));
     }
     if options.token.as_ref().is_some_and(String::is_empty) {
         return refuse("the cluster token is empty".to_owned());
@@ -356,7 +369,9 @@ fn planned_members(options: &RestoreOptions) -> Result<Vec<PlannedMember>> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let name = &member.name;
         if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
-            return refuse(format!("member name {name:?}: only letters, digits and . _ -"));
+            return refuse(format!(
+                "member name {name:?}: only letters, digits and . _ -"
+            ));
         }
         if members.iter().take(index).any(|other| other.name == *name) {
             return refuse(format!("two members are named {name}"));
@@ -390,7 +405,11 @@ fn planned_members(options: &RestoreOptions) -> Result<Vec<PlannedMember>> {
     let is_single = names.len() == 1;
     let place = |name: &String| PlannedMember {
         name: name.clone(),
-        data_dir: if is_single { options.data_dir.clone() } else { options.data_dir.join(name) },
+        data_dir: if is_single {
+            options.data_dir.clone()
+        } else {
+            options.data_dir.join(name)
+        },
     };
     Ok(names.into_iter().map(place).collect())
 }

@@ -76,7 +76,15 @@ impl Record for Proof {
 /// Stores a proof beside its backup.
 pub async fn record(vault: &Vault<ReadWrite>, proof: &Proof, signer: &Signer) -> Result<()> {
     let bytes: Bytes = sign::sign(proof, signer)?;
-    let level = proof.level.map_or_else(|| "none".to_owned(), |level| level.to_string());
-    let name = format!("{}-{level}-{}", proof.at.timestamp_millis(), Digest::of(&bytes).short());
-    vault.put_new(&layout::proof(&proof.cluster, proof.id, &name), bytes).await
+    let level = proof
+        .level
+        .map_or_else(|| "none".to_owned(), |level| level.to_string());
+    let name = format!(
+        "{}-{level}-{}",
+        proof.at.timestamp_millis(),
+        Digest::of(&bytes).short()
+    );
+    vault
+        .put_new(&layout::proof(&proof.cluster, proof.id, &name), bytes)
+        .await
 }

@@ -106,20 +106,43 @@ fn check(catalog: &Catalog, plan: &RetentionPlan) -> Result<()> {
             return refuse(format!("{id} is pinned"));
         }
     }
-    if let Some(unknown) = catalog.backups.iter().find(|backup| !decided.contains(&backup.id())) {
-        return refuse(format!("the plan does not know {}; make a new plan", unknown.id()));
+    if let Some(unknown) = catalog
+        .backups
+        .iter()
+        .find(|backup| !decided.contains(&backup.id()))
+    {
+        return refuse(format!(
+            "the plan does not know {}; make a new plan",
+            unknown.id()
+        ));
     }
     if release.is_empty() {
         return Ok(());
     }
     let sound = |backup: &&Backup| !backup.is_damaged();
-    let best = catalog.backups.iter().filter(sound).map(|one| one.level().min(Some(Level::L3))).max();
+    let best = catalog
+        .backups
+        .iter()
+        .filter(sound)
+        .map(|one| one.level().min(Some(Level::L3)))
+        .max();
     let Some(best) = best.flatten() else {
         return refuse("no sound backup is in the vault".to_owned());
     };
-    let remaining = catalog.backups.iter().filter(sound).filter(|one| !release.contains(&one.id()));
-    if remaining.map(|one| one.level().min(Some(Level::L3))).max().flatten() < Some(best) {
-        return refuse(format!("the plan would remove the last backup proven to {best}"));
+    let remaining = catalog
+        .backups
+        .iter()
+        .filter(sound)
+        .filter(|one| !release.contains(&one.id()));
+    if remaining
+        .map(|one| one.level().min(Some(Level::L3)))
+        .max()
+        .flatten()
+        < Some(best)
+    {
+        return refuse(format!(
+            "the plan would remove the last backup proven to {best}"
+        ));
     }
     Ok(())
 }
@@ -130,16 +153,23 @@ async fn release(
     backup: &Backup,
     options: PruneOptions<'_>,
 ) -> Result<()> {
-    let record =
-        Release { cluster: cluster.clone(), link: backup.link.clone(), at: options.now };
+    let record = Release {
+        cluster: cluster.clone(),
+        link: backup.link.clone(),
+        at: options.now,
+    };
     let name = layout::release(cluster, backup.id());
-    vault.put_new(&name, sign::sign(&record, options.signer)?).await?;
+    vault
+        .put_new(&name, sign::sign(&record, options.signer)?)
+        .await?;
     remove(vault, cluster, &backup.link).await
 }
 
 /// Manifest first: from then on the backup is not there.
 async fn remove(vault: &Vault<ReadWrite>, cluster: &ClusterName, link: &Link) -> Result<()> {
-    vault.remove(&layout::manifest(cluster, link.sequence)).await?;
+    vault
+        .remove(&layout::manifest(cluster, link.sequence))
+        .await?;
     remove_belongings(vault, cluster, link.id).await
 }
 
@@ -148,7 +178,12 @@ async fn remove_belongings(
     cluster: &ClusterName,
     id: SnapshotId,
 ) -> Result<()> {
-    for folder in [Folder::Parts, Folder::Envelopes, Folder::Proofs, Folder::Pins] {
+    for folder in [
+        Folder::Parts,
+        Folder::Envelopes,
+        Folder::Proofs,
+        Folder::Pins,
+    ] {
         for listed in vault.list(&folder.of_backup(cluster, id)).await? {
             vault.remove(&listed.name).await?;
         }
@@ -162,9 +197,16 @@ async fn sweep_leftovers(
     catalog: &Catalog,
     pruned: &Pruned,
 ) -> Result<()> {
-    let gone: BTreeSet<String> =
-        catalog.released.iter().map(|one| one.release.link.id.to_string()).collect();
-    let refused: BTreeSet<String> = pruned.refused.iter().map(|(id, _)| id.to_string()).collect();
+    let gone: BTreeSet<String> = catalog
+        .released
+        .iter()
+        .map(|one| one.release.link.id.to_string())
+        .collect();
+    let refused: BTreeSet<String> = pruned
+        .refused
+        .iter()
+        .map(|(id, _)| id.to_string())
+        .collect();
     for orphan in &catalog.orphans {
         let folder = orphan.name.folder_name();
         if gone.contains(folder) && !refused.contains(folder) {
@@ -208,10 +250,16 @@ pub async fn sweep_orphans(
 ) -> Result<usize> {
     if let Some(place) = catalog.chain.unsound().next() {
         let object = layout::manifest(&catalog.cluster, place);
-        return Err(Error::HistoryDamaged { reason: format!("{object} cannot be believed") });
+        return Err(Error::HistoryDamaged {
+            reason: format!("{object} cannot be believed"),
+        });
     }
     let mut removed = 0;
-    for orphan in catalog.orphans.iter().filter(|orphan| orphan.modified < older_than) {
+    for orphan in catalog
+        .orphans
+        .iter()
+        .filter(|orphan| orphan.modified < older_than)
+    {
         vault.remove(&orphan.name).await?;
         removed += 1;
     }

@@ -26,7 +26,11 @@ pub struct Restored {
 /// Carries out a plan. The target must not exist; leftovers of restores that were killed are
 /// removed. For a restore that clients will see, call [`crate::ledger::record`] and
 /// [`crate::ledger::record_local`] with [`RestorePlan::observation`] first.
-#[expect(clippy::todo, clippy::unused_async, reason = "signature first, body within the hour")]
+#[expect(
+    clippy::todo,
+    clippy::unused_async,
+    reason = "signature first, body within the hour"
+)]
 pub async fn rebuild(
     _vault: &Vault<ReadOnly>,
     _plan: &RestorePlan,

@@ -40,7 +40,10 @@ impl Sealer {
         }
         if recipients.len() > RECIPIENTS_MAX {
             let limit = u64::try_from(RECIPIENTS_MAX).unwrap_or(u64::MAX);
-            return Err(Error::TooLarge { object: "list of recipients".to_owned(), limit });
+            return Err(Error::TooLarge {
+                object: "list of recipients".to_owned(),
+                limit,
+            });
         }
         let mut seen: Vec<&str> = recipients.iter().map(Recipient::fingerprint).collect();
         seen.sort_unstable();
@@ -50,7 +53,9 @@ impl Sealer {
                 reason: "listed twice among the recipients".to_owned(),
             });
         }
-        Ok(Self { recipients: Some(recipients) })
+        Ok(Self {
+            recipients: Some(recipients),
+        })
     }
 
     /// Stores in clear. Only for an explicit `encryption: none`.
@@ -77,7 +82,10 @@ impl Sealer {
         )?;
         let encryption = Encryption::Age {
             backup_recipient: public.to_string(),
-            recipients: recipients.iter().map(|one| one.fingerprint().to_owned()).collect(),
+            recipients: recipients
+                .iter()
+                .map(|one| one.fingerprint().to_owned())
+                .collect(),
             envelope: STANDARD.encode(envelope),
         };
         Ok((PartKey::Sealed(Arc::new(identity)), encryption))
@@ -86,10 +94,15 @@ impl Sealer {
     /// Seals an opened backup's key to these recipients: the bytes of a further envelope.
     pub(crate) fn rewrap(&self, key: &PartKey) -> Result<Vec<u8>> {
         let (Some(recipients), PartKey::Sealed(identity)) = (&self.recipients, key) else {
-            return Err(Error::Refused { reason: "nothing to rewrap: not encrypted".to_owned() });
+            return Err(Error::Refused {
+                reason: "nothing to rewrap: not encrypted".to_owned(),
+            });
         };
         let secret = identity.to_string();
-        seal_bytes(recipients.iter().map(Recipient::as_age), secret.expose_secret().as_bytes())
+        seal_bytes(
+            recipients.iter().map(Recipient::as_age),
+            secret.expose_secret().as_bytes(),
+        )
     }
 }
 
@@ -117,11 +130,18 @@ impl Encryption {
         identities: Option<&Identities>,
         further: &[bytes::Bytes],
     ) -> Result<PartKey> {
-        let Self::Age { backup_recipient, recipients, envelope } = self else {
+        let Self::Age {
+            backup_recipient,
+            recipients,
+            envelope,
+        } = self
+        else {
             return Ok(PartKey::Clear);
         };
         let Some(identities) = identities else {
-            return Err(Error::IdentityNeeded { recipients: recipients.clone() });
+            return Err(Error::IdentityNeeded {
+                recipients: recipients.clone(),
+            });
         };
         let own = STANDARD
             .decode(envelope)
@@ -134,7 +154,9 @@ impl Encryption {
                 Err(other) => damage = Some(other),
             }
         }
-        Err(damage.unwrap_or_else(|| Error::NoMatchingIdentity { recipients: recipients.clone() }))
+        Err(damage.unwrap_or_else(|| Error::NoMatchingIdentity {
+            recipients: recipients.clone(),
+        }))
     }
 
     /// Fingerprints of those who can open it; empty when it is not encrypted.
@@ -189,15 +211,19 @@ impl PartKey {
             return Ok(sealed.to_vec());
         };
         let identity: &dyn age::Identity = identity.as_ref();
-        let refused =
-            |reason: String| Error::Decrypt { object: object.to_owned(), reason };
-        let decryptor = age::Decryptor::new_buffered(sealed)
-            .map_err(|error| refused(error.to_string()))?;
+        let refused = |reason: String| Error::Decrypt {
+            object: object.to_owned(),
+            reason,
+        };
+        let decryptor =
+            age::Decryptor::new_buffered(sealed).map_err(|error| refused(error.to_string()))?;
         let mut reader = decryptor
             .decrypt(std::iter::once(identity))
             .map_err(|error| refused(error.to_string()))?;
         let mut content = Vec::with_capacity(sealed.len());
-        reader.read_to_end(&mut content).map_err(|error| refused(error.to_string()))?;
+        reader
+            .read_to_end(&mut content)
+            .map_err(|error| refused(error.to_string()))?;
         Ok(content)
     }
 }
@@ -228,25 +254,36 @@ fn open_envelope(
     identities: &Identities,
     backup_recipient: &str,
 ) -> Result<age::x25519::Identity> {
-    let refused =
-        |reason: String| Error::Decrypt { object: "envelope".to_owned(), reason };
+    let refused = |reason: String| Error::Decrypt {
+        object: "envelope".to_owned(),
+        reason,
+    };
     if sealed.len() > ENVELOPE_BYTES_MAX {
         let limit = u64::try_from(ENVELOPE_BYTES_MAX).unwrap_or(u64::MAX);
-        return Err(Error::TooLarge { object: "envelope".to_owned(), limit });
+        return Err(Error::TooLarge {
+            object: "envelope".to_owned(),
+            limit,
+        });
     }
     let decryptor =
         age::Decryptor::new_buffered(sealed).map_err(|error| refused(error.to_string()))?;
     let mut reader = match decryptor.decrypt(identities.as_age()) {
         Ok(reader) => reader,
         Err(age::DecryptError::NoMatchingKeys) => {
-            return Err(Error::NoMatchingIdentity { recipients: Vec::new() });
+            return Err(Error::NoMatchingIdentity {
+                recipients: Vec::new(),
+            });
         }
         Err(other) => return Err(refused(other.to_string())),
     };
     let mut secret = Zeroizing::new(String::new());
-    reader.read_to_string(&mut secret).map_err(|error| refused(error.to_string()))?;
-    let identity: age::x25519::Identity =
-        secret.trim().parse().map_err(|reason: &str| refused(reason.to_owned()))?;
+    reader
+        .read_to_string(&mut secret)
+        .map_err(|error| refused(error.to_string()))?;
+    let identity: age::x25519::Identity = secret
+        .trim()
+        .parse()
+        .map_err(|reason: &str| refused(reason.to_owned()))?;
     if identity.to_public().to_string() != backup_recipient {
         return Err(refused("holds another backup's key".to_owned()));
     }
@@ -254,5 +291,7 @@ fn open_envelope(
 }
 
 fn seal(error: impl std::fmt::Display) -> Error {
-    Error::Seal { reason: error.to_string() }
+    Error::Seal {
+        reason: error.to_string(),
+    }
 }

@@ -58,7 +58,11 @@ struct Head {
 
 /// The object that holds `record`.
 pub fn sign<T: Record>(record: &T, signer: &Signer) -> Result<Bytes> {
-    let envelope = Envelope { format: T::FORMAT.to_owned(), version: T::VERSION, record };
+    let envelope = Envelope {
+        format: T::FORMAT.to_owned(),
+        version: T::VERSION,
+        record,
+    };
     let encode = |error: serde_json::Error| Error::malformed(T::FORMAT, error.to_string());
     let mut object = serde_json::to_vec(&envelope).map_err(encode)?;
     let signature = signer.key().sign(&message(T::FORMAT, T::VERSION, &object));
@@ -77,10 +81,13 @@ pub fn sign<T: Record>(record: &T, signer: &Signer) -> Result<Bytes> {
 pub fn open<T: Record>(object: &str, bytes: &[u8], trust: &Trust) -> Result<Signed<T>> {
     let malformed = |reason: &str| Error::malformed(object, reason);
     let (line, signature_line) = split(bytes).ok_or_else(|| malformed("not two lines of JSON"))?;
-    let head: Head =
-        serde_json::from_slice(line).map_err(|error| malformed(&error.to_string()))?;
+    let head: Head = serde_json::from_slice(line).map_err(|error| malformed(&error.to_string()))?;
     if head.format != T::FORMAT {
-        return Err(malformed(&format!("format is {:?}, not {:?}", head.format, T::FORMAT)));
+        return Err(malformed(&format!(
+            "format is {:?}, not {:?}",
+            head.format,
+            T::FORMAT
+        )));
     }
     if head.version > T::VERSION {
         return Err(Error::UnsupportedVersion {
@@ -89,10 +96,19 @@ pub fn open<T: Record>(object: &str, bytes: &[u8], trust: &Trust) -> Result<Sign
             supported: T::VERSION,
         });
     }
-    let by = check_signature(object, &message(T::FORMAT, head.version, line), signature_line, trust)?;
+    let by = check_signature(
+        object,
+        &message(T::FORMAT, head.version, line),
+        signature_line,
+        trust,
+    )?;
     let envelope: Envelope<T> =
         serde_json::from_slice(line).map_err(|error| malformed(&error.to_string()))?;
-    Ok(Signed { record: envelope.record, digest: Digest::of(bytes), by })
+    Ok(Signed {
+        record: envelope.record,
+        digest: Digest::of(bytes),
+        by,
+    })
 }
 
 fn check_signature(
@@ -101,8 +117,10 @@ fn check_signature(
     signature_line: &[u8],
     trust: &Trust,
 ) -> Result<Verifier> {
-    let refused =
-        |reason: &str| Error::Signature { object: object.to_owned(), reason: reason.to_owned() };
+    let refused = |reason: &str| Error::Signature {
+        object: object.to_owned(),
+        reason: reason.to_owned(),
+    };
     let parsed: SignatureLine = serde_json::from_slice(signature_line)
         .map_err(|_reason| refused("the signature line cannot be read"))?;
     if parsed.algorithm != "ed25519" {
@@ -113,7 +131,10 @@ fn check_signature(
         .map_err(|_reason| refused("the key cannot be read"))?;
     let by = Verifier::from_bytes(&key).ok_or_else(|| refused("the key cannot be used"))?;
     if !trust.keys().contains(&by) {
-        return Err(refused(&format!("made by {}, which is not trusted here", by.fingerprint())));
+        return Err(refused(&format!(
+            "made by {}, which is not trusted here",
+            by.fingerprint()
+        )));
     }
     let signature = STANDARD
         .decode(&parsed.signature)
@@ -168,7 +189,16 @@ mod tests {
     fn signed() -> (Bytes, Trust) {
         let signer = Signer::generate();
         let trust = Trust::in_keys([signer.verifier()]);
-        (sign(&Note { text: "a\nb".to_owned() }, &signer).unwrap(), trust)
+        (
+            sign(
+                &Note {
+                    text: "a\nb".to_owned(),
+                },
+                &signer,
+            )
+            .unwrap(),
+            trust,
+        )
     }
 
     #[test]
@@ -185,7 +215,10 @@ mod tests {
         for position in 0..bytes.len() * 8 {
             let mut flipped = bytes.to_vec();
             flipped[position / 8] ^= 1 << (position % 8);
-            assert!(open::<Note>("note", &flipped, &trust).is_err(), "bit {position}");
+            assert!(
+                open::<Note>("note", &flipped, &trust).is_err(),
+                "bit {position}"
+            );
         }
     }
 
@@ -193,7 +226,10 @@ mod tests {
     fn no_truncation_or_addition_is_accepted() {
         let (bytes, trust) = signed();
         for len in 0..bytes.len() {
-            assert!(open::<Note>("note", &bytes[..len], &trust).is_err(), "{len} bytes");
+            assert!(
+                open::<Note>("note", &bytes[..len], &trust).is_err(),
+                "{len} bytes"
+            );
         }
         let mut longer = bytes.to_vec();
         longer.push(b'\n');

@@ -24,7 +24,11 @@ pub struct VerifyOptions {
 
 /// Verifies one backup. Damage is a finding in the proof and not an error; an error means that
 /// nothing can be said (the vault does not answer). Record the proof with [`crate::proof::record`].
-#[expect(clippy::todo, clippy::unused_async, reason = "signature first, body within the hour")]
+#[expect(
+    clippy::todo,
+    clippy::unused_async,
+    reason = "signature first, body within the hour"
+)]
 pub async fn verify<Mode: Sync>(
     _vault: &Vault<Mode>,
     _catalog: &Catalog,

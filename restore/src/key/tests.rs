@@ -6,7 +6,10 @@ fn an_identity_file_is_created_once_with_mode_0600_and_reads_back() {
     let path = folder.path().join("identity");
     let recipient = generate_identity(&path).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-    assert_eq!(generate_identity(&path).unwrap_err().kind(), crate::error::ErrorKind::Conflict);
+    assert_eq!(
+        generate_identity(&path).unwrap_err().kind(),
+        crate::error::ErrorKind::Conflict
+    );
     let read = Identities::load(&path).unwrap();
     assert_eq!(read.recipients()[0].text(), recipient.text());
     assert_eq!(read.recipients()[0].fingerprint(), recipient.fingerprint());
@@ -20,13 +23,19 @@ fn a_signing_key_file_reads_back_and_tells_its_verifier() {
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     assert_eq!(Signer::load(&path).unwrap().verifier(), signer.verifier());
     assert_eq!(Verifier::load(&path).unwrap(), signer.verifier());
-    assert_eq!(Verifier::parse(&signer.verifier().to_text()).unwrap(), signer.verifier());
+    assert_eq!(
+        Verifier::parse(&signer.verifier().to_text()).unwrap(),
+        signer.verifier()
+    );
     assert_ne!(Signer::generate().verifier(), signer.verifier());
 }
 
 #[test]
 fn recipients_that_cannot_be_used_are_refused_without_repeating_a_secret() {
-    let secret = age::x25519::Identity::generate().to_string().expose_secret().to_owned();
+    let secret = age::x25519::Identity::generate()
+        .to_string()
+        .expose_secret()
+        .to_owned();
     for bad in [
         "",
         "age1",
@@ -43,9 +52,17 @@ fn recipients_that_cannot_be_used_are_refused_without_repeating_a_secret() {
 
 #[test]
 fn an_identity_file_with_one_bad_line_is_refused() {
-    let secret = age::x25519::Identity::generate().to_string().expose_secret().to_owned();
+    let secret = age::x25519::Identity::generate()
+        .to_string()
+        .expose_secret()
+        .to_owned();
     assert!(Identities::parse(&format!("# x\n\n{secret}\n"), "x").is_ok());
-    for bad in ["", "# nothing\n", &format!("{secret}\nhello\n"), "AGE-SECRET-KEY-PQ-1QQ\n"] {
+    for bad in [
+        "",
+        "# nothing\n",
+        &format!("{secret}\nhello\n"),
+        "AGE-SECRET-KEY-PQ-1QQ\n",
+    ] {
         let refused = Identities::parse(bad, "the file").unwrap_err().to_string();
         assert!(refused.contains("the file"), "{refused}");
         assert!(!refused.contains(&secret[16..]), "{refused}");

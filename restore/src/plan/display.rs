@@ -11,8 +11,10 @@ use crate::vault::{Backup, Catalog};
 pub(super) fn warnings(plan: &RestorePlan, catalog: &Catalog, backup: &Backup) -> Vec<String> {
     let mut warnings = Vec::new();
     if backup.is_damaged() {
-        warnings.push("the backup was found damaged; the restore will fail unless that was repaired"
-            .to_owned());
+        warnings.push(
+            "the backup was found damaged; the restore will fail unless that was repaired"
+                .to_owned(),
+        );
     }
     if plan.level < Some(Level::L3) {
         warnings.push("no drill has ever restored this backup".to_owned());
@@ -31,7 +33,8 @@ pub(super) fn warnings(plan: &RestorePlan, catalog: &Catalog, backup: &Backup) -
         ));
     }
     if plan.bump > 0 && !plan.mark_compacted {
-        warnings.push("not compacted: old watches resume silently instead of being told".to_owned());
+        warnings
+            .push("not compacted: old watches resume silently instead of being told".to_owned());
     }
     if plan.alarms.iter().any(|alarm| alarm.contains("NOSPACE")) && !plan.clear_alarms {
         warnings.push(
@@ -46,7 +49,12 @@ pub(super) fn warnings(plan: &RestorePlan, catalog: &Catalog, backup: &Backup) -
     if plan.is_auth_enabled {
         warnings.push("authentication is on in the backup: clients need its users".to_owned());
     }
-    warnings.extend(catalog.flaws.iter().map(|flaw| format!("the vault's history: {flaw}")));
+    warnings.extend(
+        catalog
+            .flaws
+            .iter()
+            .map(|flaw| format!("the vault's history: {flaw}")),
+    );
     warnings
 }
 
@@ -79,7 +87,11 @@ impl fmt::Display for RestorePlan {
         let stored = ByteSize::new(self.stored_bytes).rounded();
         writeln!(f, "restore {}", self.restore_id)?;
         writeln!(f, "  backup     {} of {}, {level}", self.id, self.cluster)?;
-        writeln!(f, "  taken      {}", self.time.format("%Y-%m-%d %H:%M:%S UTC"))?;
+        writeln!(
+            f,
+            "  taken      {}",
+            self.time.format("%Y-%m-%d %H:%M:%S UTC")
+        )?;
         writeln!(f, "  size       {size} ({stored} in the vault)")?;
         for newer in &self.passed_over {
             let why = match (newer.is_damaged, newer.level) {
@@ -96,14 +108,24 @@ impl fmt::Display for RestorePlan {
                 newer.revision.saturating_sub(self.revision)
             )?;
         }
-        writeln!(f, "  target     {} data in {}", self.target, self.data_dir.display())?;
+        writeln!(
+            f,
+            "  target     {} data in {}",
+            self.target,
+            self.data_dir.display()
+        )?;
         for member in &self.members {
             let written = self.write.iter().find(|one| one.name == member.name);
             let place = written.map_or_else(
                 || "not written here".to_owned(),
                 |one| one.data_dir.display().to_string(),
             );
-            writeln!(f, "  member     {} {} -> {place}", member.name, member.peer_urls.join(","))?;
+            writeln!(
+                f,
+                "  member     {} {} -> {place}",
+                member.name,
+                member.peer_urls.join(",")
+            )?;
         }
         writeln!(f, "  token      {}", self.token)?;
         writeln!(

@@ -26,7 +26,11 @@ pub struct FileSource {
 impl FileSource {
     /// The file at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), told: None, cluster_id: None }
+        Self {
+            path: path.into(),
+            told: None,
+            cluster_id: None,
+        }
     }
 
     /// What the source cluster told about the file's revision when the file was taken.
@@ -44,16 +48,22 @@ impl FileSource {
     }
 
     fn name(path: &Path) -> String {
-        path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        path.file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 }
 
 #[async_trait]
 impl Source for FileSource {
     async fn open(&self, _avoid: &[String]) -> Result<SnapshotStream> {
-        let file =
-            tokio::fs::File::open(&self.path).await.map_err(Error::io("open", &self.path))?;
-        let length = file.metadata().await.map_err(Error::io("read", &self.path))?.len();
+        let file = tokio::fs::File::open(&self.path)
+            .await
+            .map_err(Error::io("open", &self.path))?;
+        let length = file
+            .metadata()
+            .await
+            .map_err(Error::io("read", &self.path))?
+            .len();
         let path = self.path.clone();
         let chunks = futures::stream::try_unfold((file, path), |(mut file, path)| async move {
             let mut chunk = Vec::with_capacity(CHUNK_BYTES);
@@ -80,9 +90,12 @@ impl Source for FileSource {
     }
 
     async fn hash_kv(&self, _revision: i64) -> Result<SourceHash> {
-        Ok(self.told.clone().unwrap_or_else(|| SourceHash::Unavailable {
-            reason: "a file does not know what its cluster's hash was".to_owned(),
-        }))
+        Ok(self
+            .told
+            .clone()
+            .unwrap_or_else(|| SourceHash::Unavailable {
+                reason: "a file does not know what its cluster's hash was".to_owned(),
+            }))
     }
 
     async fn latest_revision(&self) -> Result<ObservedRevision> {

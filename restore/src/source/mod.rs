@@ -1,6 +1,6 @@
 //! What a backup reads: an etcd snapshot as a stream of bytes, from one member, at one revision.
 
-mod bundled;
+// mod bundled;
 mod etcd;
 mod file;
 mod trailer;
@@ -12,7 +12,7 @@ use futures::stream::BoxStream;
 use crate::error::Result;
 use crate::manifest::{SourceHash, SourceRecord};
 
-pub use bundled::BundledSource;
+// pub use bundled::BundledSource;
 pub use etcd::{EtcdSource, EtcdSpec, TlsSpec, UserSpec};
 pub use file::FileSource;
 pub(crate) use trailer::TrailerCheck;
@@ -43,7 +43,9 @@ pub struct SnapshotStream {
 
 impl std::fmt::Debug for SnapshotStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SnapshotStream").field("source", &self.source).finish_non_exhaustive()
+        f.debug_struct("SnapshotStream")
+            .field("source", &self.source)
+            .finish_non_exhaustive()
     }
 }
 

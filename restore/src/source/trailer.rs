@@ -45,7 +45,10 @@ impl TrailerCheck {
             return Err(format!("{} bytes are too few for a snapshot", self.bytes));
         };
         if database % SECTOR_BYTES != 0 {
-            return Err(format!("{} bytes: a database and a digest have another size", self.bytes));
+            return Err(format!(
+                "{} bytes: a database and a digest have another size",
+                self.bytes
+            ));
         }
         let computed = self.digester.finish();
         if computed.as_bytes().as_slice() != self.held.as_slice() {

@@ -52,7 +52,10 @@ impl Backup {
     pub fn is_damaged(&self) -> bool {
         let counts = |flaw: &Flaw| flaw.kind != FlawKind::WrongIdentity;
         !self.flaws.is_empty()
-            || self.proofs.last().is_some_and(|proof| proof.flaws.iter().any(counts))
+            || self
+                .proofs
+                .last()
+                .is_some_and(|proof| proof.flaws.iter().any(counts))
     }
 
     /// The level of proof it stands at: the highest reached since damage was last seen.
@@ -64,9 +67,15 @@ impl Backup {
             return self.proofs.last().and_then(|proof| proof.level);
         }
         let proven = self.proofs.iter().rev().take_while(|proof| {
-            proof.flaws.iter().all(|flaw| flaw.kind == FlawKind::WrongIdentity)
+            proof
+                .flaws
+                .iter()
+                .all(|flaw| flaw.kind == FlawKind::WrongIdentity)
         });
-        proven.filter_map(|proof| proof.level).max().max(Some(Level::L0))
+        proven
+            .filter_map(|proof| proof.level)
+            .max()
+            .max(Some(Level::L0))
     }
 
     /// What decisions need to know.
@@ -128,24 +137,38 @@ impl Catalog {
         let mut reading = Reading::default();
         reading.read_manifests(vault, cluster, trust).await?;
         let releases = reading.read_releases(vault, cluster, trust).await?;
-        let proofs: Vec<Signed<Proof>> =
-            reading.records(vault, Folder::Proofs.of(cluster), trust, PROOF_BYTES_MAX).await?;
-        let pins: Vec<Signed<Pin>> =
-            reading.records(vault, Folder::Pins.of(cluster), trust, PIN_BYTES_MAX).await?;
+        let proofs: Vec<Signed<Proof>> = reading
+            .records(vault, Folder::Proofs.of(cluster), trust, PROOF_BYTES_MAX)
+            .await?;
+        let pins: Vec<Signed<Pin>> = reading
+            .records(vault, Folder::Pins.of(cluster), trust, PIN_BYTES_MAX)
+            .await?;
         let (mut ledger, refused) = ledger::read_vault(vault, cluster, trust).await?;
         reading.flaws.extend(refused);
         if let Some(local) = local {
             ledger.merge(local);
         }
         let parts = vault.list(&Folder::Parts.of(cluster)).await?;
-        Ok(reading.conclude(cluster, releases, Beside { proofs, pins, parts, ledger }))
+        Ok(reading.conclude(
+            cluster,
+            releases,
+            Beside {
+                proofs,
+                pins,
+                parts,
+                ledger,
+            },
+        ))
     }
 
     /// The backup with this id.
     pub fn get(&self, id: SnapshotId) -> Result<&Backup> {
-        self.backups.iter().find(|backup| backup.id() == id).ok_or_else(|| {
-            Error::NothingToRestore { reason: format!("no backup {id} of {}", self.cluster) }
-        })
+        self.backups
+            .iter()
+            .find(|backup| backup.id() == id)
+            .ok_or_else(|| Error::NothingToRestore {
+                reason: format!("no backup {id} of {}", self.cluster),
+            })
     }
 
     /// The newest backup.
@@ -160,7 +183,11 @@ impl Catalog {
 
     /// The highest revision known to have been seen, backups included.
     pub fn highest_revision(&self) -> i64 {
-        let in_backups = self.backups.iter().map(|backup| backup.manifest.content.revision).max();
+        let in_backups = self
+            .backups
+            .iter()
+            .map(|backup| backup.manifest.content.revision)
+            .max();
         self.ledger.highest.max(in_backups.unwrap_or(0))
     }
 }
@@ -202,7 +229,8 @@ impl Reading {
                 Ok(signed) => {
                     let own = signed.record.link(signed.digest);
                     let predecessor = signed.record.predecessor.clone();
-                    self.places.insert(sequence, Place::Sound { own, predecessor });
+                    self.places
+                        .insert(sequence, Place::Sound { own, predecessor });
                     self.manifests.push((signed, entry.modified));
                 }
                 Err(flaw) => {
@@ -221,13 +249,20 @@ impl Reading {
         trust: &Trust,
     ) -> Result<Vec<Release>> {
         let folder = Folder::Releases.of(cluster);
-        let signed: Vec<Signed<Release>> =
-            self.records(vault, folder, trust, RELEASE_BYTES_MAX).await?;
-        let (mine, others): (Vec<_>, Vec<_>) =
-            signed.into_iter().map(|one| one.record).partition(|one| one.cluster == *cluster);
+        let signed: Vec<Signed<Release>> = self
+            .records(vault, folder, trust, RELEASE_BYTES_MAX)
+            .await?;
+        let (mine, others): (Vec<_>, Vec<_>) = signed
+            .into_iter()
+            .map(|one| one.record)
+            .partition(|one| one.cluster == *cluster);
         self.flaws.extend(others.into_iter().map(|other| {
             let object = layout::release(cluster, other.link.id);
-            Flaw::new(FlawKind::WrongCluster, object, format!("of cluster {}", other.cluster))
+            Flaw::new(
+                FlawKind::WrongCluster,
+                object,
+                format!("of cluster {}", other.cluster),
+            )
         }));
         Ok(mine)
     }
@@ -246,7 +281,8 @@ impl Reading {
             match sign::open::<T>(entry.name.as_str(), &bytes, trust) {
                 Ok(signed) => records.push(signed),
                 Err(error) => {
-                    self.flaws.push(Flaw::new(FlawKind::RecordRefused, &entry.name, error));
+                    self.flaws
+                        .push(Flaw::new(FlawKind::RecordRefused, &entry.name, error));
                 }
             }
         }
@@ -254,17 +290,30 @@ impl Reading {
     }
 
     fn conclude(self, cluster: &ClusterName, releases: Vec<Release>, beside: Beside) -> Catalog {
-        let Self { mut manifests, places, mut flaws } = self;
+        let Self {
+            mut manifests,
+            places,
+            mut flaws,
+        } = self;
         manifests.sort_by_key(|(signed, _)| signed.record.sequence);
-        let released_links: BTreeMap<Sequence, Link> =
-            releases.iter().map(|one| (one.link.sequence, one.link.clone())).collect();
-        let chain = Chain { places, released: released_links, head: beside.ledger.head.clone() };
+        let released_links: BTreeMap<Sequence, Link> = releases
+            .iter()
+            .map(|one| (one.link.sequence, one.link.clone()))
+            .collect();
+        let chain = Chain {
+            places,
+            released: released_links,
+            head: beside.ledger.head.clone(),
+        };
         flaws.extend(chain.flaws(cluster));
         let released: Vec<Released> = releases
             .into_iter()
             .map(|release| {
                 let is_present = chain.places.contains_key(&release.link.sequence);
-                Released { release, is_present }
+                Released {
+                    release,
+                    is_present,
+                }
             })
             .collect();
         for one in released.iter().filter(|one| one.is_present) {
@@ -273,8 +322,11 @@ impl Reading {
             flaws.push(Flaw::new(FlawKind::ReleasedPresent, object, detail));
         }
         let gone: BTreeSet<SnapshotId> = released.iter().map(|one| one.release.link.id).collect();
-        let sizes: BTreeMap<&ObjectName, u64> =
-            beside.parts.iter().map(|part| (&part.name, part.bytes)).collect();
+        let sizes: BTreeMap<&ObjectName, u64> = beside
+            .parts
+            .iter()
+            .map(|part| (&part.name, part.bytes))
+            .collect();
         let pinned = pinned(cluster, &beside.pins);
         let backups: Vec<Backup> = manifests
             .into_iter()
@@ -298,8 +350,10 @@ impl Reading {
                 }
             })
             .collect();
-        let named: BTreeSet<String> =
-            backups.iter().map(|backup| backup.id().to_string()).collect();
+        let named: BTreeSet<String> = backups
+            .iter()
+            .map(|backup| backup.id().to_string())
+            .collect();
         let orphans = beside
             .parts
             .iter()
@@ -307,7 +361,15 @@ impl Reading {
             .cloned()
             .collect();
         let cluster = cluster.clone();
-        Catalog { cluster, backups, released, flaws, ledger: beside.ledger, orphans, chain }
+        Catalog {
+            cluster,
+            backups,
+            released,
+            flaws,
+            ledger: beside.ledger,
+            orphans,
+            chain,
+        }
     }
 }
 
@@ -349,19 +411,33 @@ fn absent_parts(manifest: &Manifest, sizes: &BTreeMap<&ObjectName, u64>) -> Vec<
             Some(_) => None,
         }
     };
-    manifest.parts.iter().enumerate().filter_map(check).collect()
+    manifest
+        .parts
+        .iter()
+        .enumerate()
+        .filter_map(check)
+        .collect()
 }
 
 /// The last pin record of each backup decides.
 fn pinned(cluster: &ClusterName, pins: &[Signed<Pin>]) -> BTreeSet<SnapshotId> {
     let mut last: BTreeMap<SnapshotId, &Pin> = BTreeMap::new();
-    for pin in pins.iter().map(|pin| &pin.record).filter(|pin| pin.cluster == *cluster) {
-        let newer = last.get(&pin.id).is_none_or(|other| pin.number > other.number);
+    for pin in pins
+        .iter()
+        .map(|pin| &pin.record)
+        .filter(|pin| pin.cluster == *cluster)
+    {
+        let newer = last
+            .get(&pin.id)
+            .is_none_or(|other| pin.number > other.number);
         if newer {
             last.insert(pin.id, pin);
         }
     }
-    last.into_iter().filter(|(_, pin)| pin.is_pinned).map(|(id, _)| id).collect()
+    last.into_iter()
+        .filter(|(_, pin)| pin.is_pinned)
+        .map(|(id, _)| id)
+        .collect()
 }
 
 async fn fetch<Mode: Sync>(

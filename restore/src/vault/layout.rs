@@ -105,7 +105,11 @@ impl Folder {
 
 /// A manifest.
 pub fn manifest(cluster: &ClusterName, sequence: Sequence) -> ObjectName {
-    ObjectName(format!("{}/{:012}.json", Folder::Manifests.of(cluster), sequence.0))
+    ObjectName(format!(
+        "{}/{:012}.json",
+        Folder::Manifests.of(cluster),
+        sequence.0
+    ))
 }
 
 /// The sequence a manifest's name claims.
@@ -117,22 +121,34 @@ pub(crate) fn manifest_sequence(name: &ObjectName) -> Option<Sequence> {
 
 /// A part.
 pub fn part(cluster: &ClusterName, id: SnapshotId, index: usize) -> ObjectName {
-    ObjectName(format!("{}/{index:06}", Folder::Parts.of_backup(cluster, id)))
+    ObjectName(format!(
+        "{}/{index:06}",
+        Folder::Parts.of_backup(cluster, id)
+    ))
 }
 
 /// A further envelope.
 pub(crate) fn envelope(cluster: &ClusterName, id: SnapshotId, number: usize) -> ObjectName {
-    ObjectName(format!("{}/{number:06}.age", Folder::Envelopes.of_backup(cluster, id)))
+    ObjectName(format!(
+        "{}/{number:06}.age",
+        Folder::Envelopes.of_backup(cluster, id)
+    ))
 }
 
 /// A proof.
 pub(crate) fn proof(cluster: &ClusterName, id: SnapshotId, name: &str) -> ObjectName {
-    ObjectName(format!("{}/{name}.json", Folder::Proofs.of_backup(cluster, id)))
+    ObjectName(format!(
+        "{}/{name}.json",
+        Folder::Proofs.of_backup(cluster, id)
+    ))
 }
 
 /// A pin record.
 pub(crate) fn pin(cluster: &ClusterName, id: SnapshotId, number: usize) -> ObjectName {
-    ObjectName(format!("{}/{number:06}.json", Folder::Pins.of_backup(cluster, id)))
+    ObjectName(format!(
+        "{}/{number:06}.json",
+        Folder::Pins.of_backup(cluster, id)
+    ))
 }
 
 /// A tombstone.
@@ -142,7 +158,10 @@ pub(crate) fn release(cluster: &ClusterName, id: SnapshotId) -> ObjectName {
 
 /// A ledger record.
 pub(crate) fn ledger(cluster: &ClusterName, revision: i64, digest: &str) -> ObjectName {
-    ObjectName(format!("{}/{revision:020}-{digest}.json", Folder::Ledger.of(cluster)))
+    ObjectName(format!(
+        "{}/{revision:020}-{digest}.json",
+        Folder::Ledger.of(cluster)
+    ))
 }
 
 /// A drill's report.
@@ -157,11 +176,17 @@ mod tests {
     #[test]
     fn manifest_names_sort_as_their_sequences_and_have_one_form() {
         let cluster: ClusterName = "prod".parse().unwrap();
-        let (nine, ten) = (manifest(&cluster, Sequence(9)), manifest(&cluster, Sequence(10)));
+        let (nine, ten) = (
+            manifest(&cluster, Sequence(9)),
+            manifest(&cluster, Sequence(10)),
+        );
         assert!(nine < ten);
         assert_eq!(nine.as_str(), "clusters/prod/manifests/000000000009.json");
         assert_eq!(manifest_sequence(&nine), Some(Sequence(9)));
-        for odd in ["clusters/prod/manifests/9.json", "clusters/prod/manifests/000000000009"] {
+        for odd in [
+            "clusters/prod/manifests/9.json",
+            "clusters/prod/manifests/000000000009",
+        ] {
             assert_eq!(manifest_sequence(&ObjectName(odd.to_owned())), None);
         }
     }

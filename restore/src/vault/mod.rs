@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::key::{Trust, Verifier};
+use crate::unique::UniqueId;
 
 pub use catalog::{Backup, Catalog, Released};
 pub use layout::{Folder, ObjectName};
@@ -52,7 +53,7 @@ pub struct Marker {
     /// [`VAULT_VERSION`].
     pub version: u64,
     /// Names this vault; local ledgers refer to it.
-    pub id: uuid::Uuid,
+    pub id: UniqueId,
     /// When it was created, by its creator's clock.
     pub created: DateTime<Utc>,
     /// The key of its creator. Nobody vouches for it: good for a first look, not for trust.
@@ -128,7 +129,7 @@ impl Vault<ReadWrite> {
         let marker = Marker {
             format: VAULT_FORMAT.to_owned(),
             version: VAULT_VERSION,
-            id: uuid::Uuid::new_v4(),
+            id: UniqueId::generate(),
             created: now,
             verifying_key: verifier.to_text(),
         };
@@ -166,7 +167,11 @@ impl Vault<ReadWrite> {
     pub async fn put_new(&self, name: &ObjectName, bytes: Bytes) -> Result<()> {
         let stored = self
             .store
-            .put_opts(&self.path(name), PutPayload::from_bytes(bytes.clone()), PutMode::Create.into())
+            .put_opts(
+                &self.path(name),
+                PutPayload::from_bytes(bytes.clone()),
+                PutMode::Create.into(),
+            )
             .await;
         match stored {
             Ok(_) => Ok(()),
@@ -174,9 +179,9 @@ impl Vault<ReadWrite> {
                 let found = self.get(name, crate::part::length(&bytes)).await;
                 match found {
                     Ok(found) if found == bytes => Ok(()),
-                    Ok(_) | Err(Error::TooLarge { .. }) => {
-                        Err(Error::ObjectExists { object: name.to_string() })
-                    }
+                    Ok(_) | Err(Error::TooLarge { .. }) => Err(Error::ObjectExists {
+                        object: name.to_string(),
+                    }),
                     Err(other) => Err(other),
                 }
             }
@@ -203,12 +208,18 @@ impl<Mode> Vault<Mode> {
         let marker = Marker {
             format: String::new(),
             version: 0,
-            id: uuid::Uuid::nil(),
+            id: UniqueId::NIL,
             created: DateTime::UNIX_EPOCH,
             verifying_key: String::new(),
         };
         let prefix = parse_prefix(prefix)?;
-        let mut vault = Self { store, prefix, location, marker, mode: PhantomData };
+        let mut vault = Self {
+            store,
+            prefix,
+            location,
+            marker,
+            mode: PhantomData,
+        };
         vault.marker = vault.read_marker().await?;
         Ok(vault)
     }
@@ -218,14 +229,19 @@ impl<Mode> Vault<Mode> {
         let bytes = match self.get(&name, MARKER_BYTES_MAX).await {
             Ok(bytes) => bytes,
             Err(Error::ObjectMissing { .. }) => {
-                return Err(Error::NotAVault { location: self.location.clone() });
+                return Err(Error::NotAVault {
+                    location: self.location.clone(),
+                });
             }
             Err(other) => return Err(other),
         };
         let marker: Marker = serde_json::from_slice(&bytes)
             .map_err(|error| Error::malformed(name.as_str(), error.to_string()))?;
         if marker.format != VAULT_FORMAT {
-            return Err(Error::malformed(name.as_str(), "not a holdfast vault's marker"));
+            return Err(Error::malformed(
+                name.as_str(),
+                "not a holdfast vault's marker",
+            ));
         }
         if marker.version > VAULT_VERSION {
             return Err(Error::UnsupportedVersion {
@@ -255,15 +271,24 @@ impl<Mode> Vault<Mode> {
 
     /// The whole object, at most `limit` bytes of it.
     pub async fn get(&self, name: &ObjectName, limit: u64) -> Result<Bytes> {
-        let found = match self.store.get_opts(&self.path(name), GetOptions::default()).await {
+        let found = match self
+            .store
+            .get_opts(&self.path(name), GetOptions::default())
+            .await
+        {
             Ok(found) => found,
             Err(object_store::Error::NotFound { .. }) => {
-                return Err(Error::ObjectMissing { object: name.to_string() });
+                return Err(Error::ObjectMissing {
+                    object: name.to_string(),
+                });
             }
             Err(error) => return Err(failed("read", name)(error)),
         };
         if found.meta.size > limit {
-            return Err(Error::TooLarge { object: name.to_string(), limit });
+            return Err(Error::TooLarge {
+                object: name.to_string(),
+                limit,
+            });
         }
         found.bytes().await.map_err(failed("read", name))
     }
@@ -286,10 +311,17 @@ impl<Mode> Vault<Mode> {
         while let Some(meta) = found.try_next().await.map_err(failed("list", folder))? {
             if listed.len() >= LISTED_MAX {
                 let limit = u64::try_from(LISTED_MAX).unwrap_or(u64::MAX);
-                return Err(Error::TooLarge { object: format!("listing of {folder}"), limit });
+                return Err(Error::TooLarge {
+                    object: format!("listing of {folder}"),
+                    limit,
+                });
             }
             if let Some(name) = self.name_of(&meta.location) {
-                listed.push(Listed { name, bytes: meta.size, modified: meta.last_modified });
+                listed.push(Listed {
+                    name,
+                    bytes: meta.size,
+                    modified: meta.last_modified,
+                });
             }
         }
         listed.sort_by(|a, b| a.name.cmp(&b.name));
@@ -298,7 +330,9 @@ impl<Mode> Vault<Mode> {
 
     /// Names of the clusters that have objects here.
     pub async fn clusters(&self) -> Result<Vec<holdfast_policies::ClusterName>> {
-        let Some(folder) = ObjectName::listed(layout::CLUSTERS) else { return Ok(Vec::new()) };
+        let Some(folder) = ObjectName::listed(layout::CLUSTERS) else {
+            return Ok(Vec::new());
+        };
         let root = self.path(&folder);
         let found = self
             .store
@@ -315,26 +349,32 @@ impl<Mode> Vault<Mode> {
     }
 
     fn path(&self, name: &ObjectName) -> path::Path {
-        name.as_str().split('/').fold(self.prefix.clone(), path::Path::join)
+        name.as_str()
+            .split('/')
+            .fold(self.prefix.clone(), path::Path::join)
     }
 
     fn name_of(&self, location: &path::Path) -> Option<ObjectName> {
         let mut segments = location.prefix_match(&self.prefix)?.peekable();
         segments.peek()?;
-        let names: Vec<String> = segments.map(|segment| segment.as_ref().to_owned()).collect();
+        let names: Vec<String> = segments
+            .map(|segment| segment.as_ref().to_owned())
+            .collect();
         ObjectName::listed(&names.join("/"))
     }
 }
 
 fn parse_prefix(prefix: &str) -> Result<path::Path> {
-    path::Path::parse(prefix)
-        .map_err(|error| Error::VaultSettings { reason: format!("prefix {prefix:?}: {error}") })
+    path::Path::parse(prefix).map_err(|error| Error::VaultSettings {
+        reason: format!("prefix {prefix:?}: {error}"),
+    })
 }
 
-fn failed(
-    action: &'static str,
-    name: &ObjectName,
-) -> impl FnOnce(object_store::Error) -> Error {
+fn failed(action: &'static str, name: &ObjectName) -> impl FnOnce(object_store::Error) -> Error {
     let object = name.to_string();
-    move |source| Error::Vault { action, object, source: Box::new(source) }
+    move |source| Error::Vault {
+        action,
+        object,
+        source: Box::new(source),
+    }
 }

@@ -140,7 +140,10 @@ impl VaultSpec {
             Self::Local { path } => path.display().to_string(),
             Self::S3(spec) => {
                 let server = spec.endpoint.as_deref().unwrap_or("aws");
-                format!("s3 {server} bucket {} prefix {:?}", spec.bucket, spec.prefix)
+                format!(
+                    "s3 {server} bucket {} prefix {:?}",
+                    spec.bucket, spec.prefix
+                )
             }
         }
     }
@@ -148,12 +151,16 @@ impl VaultSpec {
     pub(super) fn connect(&self, is_created: bool) -> Result<Place> {
         let location = self.location();
         match self {
-            Self::Local { path } => {
-                Ok(Place { store: local(path, is_created)?, prefix: String::new(), location })
-            }
-            Self::S3(spec) => {
-                Ok(Place { store: s3(spec)?, prefix: spec.prefix.clone(), location })
-            }
+            Self::Local { path } => Ok(Place {
+                store: local(path, is_created)?,
+                prefix: String::new(),
+                location,
+            }),
+            Self::S3(spec) => Ok(Place {
+                store: s3(spec)?,
+                prefix: spec.prefix.clone(),
+                location,
+            }),
         }
     }
 }
@@ -167,7 +174,9 @@ fn local(path: &Path, is_created: bool) -> Result<Arc<dyn ObjectStore>> {
             .create(path)
             .map_err(Error::io("create", path))?;
     } else if !path.is_dir() {
-        return Err(Error::NotAVault { location: path.display().to_string() });
+        return Err(Error::NotAVault {
+            location: path.display().to_string(),
+        });
     }
     let store = LocalFileSystem::new_with_prefix(path).map_err(|error| Error::Vault {
         action: "open",
@@ -191,7 +200,10 @@ fn s3(spec: &S3Spec) -> Result<Arc<dyn ObjectStore>> {
             client = client.with_root_certificate(certificate);
         }
     }
-    let retry = RetryConfig { retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
+    let retry = RetryConfig {
+        retry_timeout: RETRY_TIMEOUT,
+        ..RetryConfig::default()
+    };
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(&spec.bucket)
         .with_region(spec.region.as_deref().unwrap_or("us-east-1"))
@@ -218,13 +230,19 @@ fn s3(spec: &S3Spec) -> Result<Arc<dyn ObjectStore>> {
             builder = builder.with_token(token.as_str());
         }
     }
-    let store = builder.build().map_err(|error| refused(error.to_string()))?;
+    let store = builder
+        .build()
+        .map_err(|error| refused(error.to_string()))?;
     Ok(Arc::new(store))
 }
 
 /// Plain HTTP is for tests and proxies on this machine: credentials and data would be readable.
 fn is_http_allowed(spec: &S3Spec) -> Result<bool> {
-    let Some(rest) = spec.endpoint.as_deref().and_then(|url| url.strip_prefix("http://")) else {
+    let Some(rest) = spec
+        .endpoint
+        .as_deref()
+        .and_then(|url| url.strip_prefix("http://"))
+    else {
         return Ok(false);
     };
     let host = rest.split('/').next().unwrap_or_default();
@@ -274,10 +292,19 @@ mod tests {
 
     #[test]
     fn plain_http_is_accepted_towards_loopback_only() {
-        for good in ["http://127.0.0.1:9000", "http://localhost", "http://[::1]:1", "https://x"] {
+        for good in [
+            "http://127.0.0.1:9000",
+            "http://localhost",
+            "http://[::1]:1",
+            "https://x",
+        ] {
             assert!(VaultSpec::S3(spec(good)).connect(true).is_ok(), "{good}");
         }
-        for bad in ["http://10.0.0.1:9000", "http://localhost.example", "http://127.0.0.10"] {
+        for bad in [
+            "http://10.0.0.1:9000",
+            "http://localhost.example",
+            "http://127.0.0.10",
+        ] {
             assert!(VaultSpec::S3(spec(bad)).connect(true).is_err(), "{bad}");
         }
     }
@@ -291,9 +318,16 @@ mod tests {
     fn a_credentials_file_is_read_line_by_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("credentials");
-        fs::write(&path, "[default]\naws_access_key_id = a\naws_secret_access_key=b==\n").unwrap();
+        fs::write(
+            &path,
+            "[default]\naws_access_key_id = a\naws_secret_access_key=b==\n",
+        )
+        .unwrap();
         let read = read_credentials(&path).unwrap();
-        assert_eq!((read.access_key_id.as_str(), read.secret_access_key.as_str()), ("a", "b=="));
+        assert_eq!(
+            (read.access_key_id.as_str(), read.secret_access_key.as_str()),
+            ("a", "b==")
+        );
         fs::write(&path, "aws_access_key_id = a\n").unwrap();
         assert!(read_credentials(&path).is_err());
     }

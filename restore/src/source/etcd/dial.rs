@@ -115,17 +115,24 @@ pub(super) async fn dial(spec: &EtcdSpec, endpoint: &str) -> Result<Dialled> {
 }
 
 async fn connect(tls: Option<&TlsSpec>, endpoint: &str) -> Result<Channel> {
-    let failed = |reason: String| Error::Source { endpoint: endpoint.to_owned(), reason };
+    let failed = |reason: String| Error::Source {
+        endpoint: endpoint.to_owned(),
+        reason,
+    };
     let url = match (endpoint.contains("://"), tls) {
         (true, _) => endpoint.to_owned(),
         (false, Some(_)) => format!("https://{endpoint}"),
         (false, None) => format!("http://{endpoint}"),
     };
     if url.starts_with("https://") && tls.is_none() {
-        return Err(failed("an https endpoint needs `tls` with a `cacert`".to_owned()));
+        return Err(failed(
+            "an https endpoint needs `tls` with a `cacert`".to_owned(),
+        ));
     }
     if url.starts_with("http://") && tls.is_some() {
-        return Err(failed("`tls` is configured but the endpoint says http".to_owned()));
+        return Err(failed(
+            "`tls` is configured but the endpoint says http".to_owned(),
+        ));
     }
     let mut builder = Endpoint::from_shared(url)
         .map_err(|error| failed(error.to_string()))?
@@ -137,7 +144,10 @@ async fn connect(tls: Option<&TlsSpec>, endpoint: &str) -> Result<Channel> {
             .tls_config(tls_config(tls)?)
             .map_err(|error| failed(format!("tls: {}", chain(&error))))?;
     }
-    builder.connect().await.map_err(|error| failed(format!("cannot connect: {}", chain(&error))))
+    builder
+        .connect()
+        .await
+        .map_err(|error| failed(format!("cannot connect: {}", chain(&error))))
 }
 
 fn tls_config(spec: &TlsSpec) -> Result<ClientTlsConfig> {
@@ -151,7 +161,9 @@ fn tls_config(spec: &TlsSpec) -> Result<ClientTlsConfig> {
         }
         (None, None) => {}
         _ => {
-            return Err(Error::Refused { reason: "tls needs both `cert` and `key`".to_owned() });
+            return Err(Error::Refused {
+                reason: "tls needs both `cert` and `key`".to_owned(),
+            });
         }
     }
     if let Some(name) = &spec.server_name {
@@ -168,7 +180,10 @@ async fn authenticate(
     let path = &user.password_file;
     let text = Zeroizing::new(fs::read_to_string(path).map_err(Error::io("read", path))?);
     let password = text.lines().next().unwrap_or_default().to_owned();
-    let request = rpc::AuthenticateRequest { name: user.name.clone(), password };
+    let request = rpc::AuthenticateRequest {
+        name: user.name.clone(),
+        password,
+    };
     let answer = tokio::time::timeout(CALL_TIMEOUT, AuthClient::new(channel).authenticate(request))
         .await
         .map_err(|_elapsed| silent(endpoint))?
@@ -189,7 +204,10 @@ pub(super) fn answered(endpoint: &str, status: &tonic::Status) -> Error {
 }
 
 fn silent(endpoint: &str) -> Error {
-    Error::Source { endpoint: endpoint.to_owned(), reason: "no answer in time".to_owned() }
+    Error::Source {
+        endpoint: endpoint.to_owned(),
+        reason: "no answer in time".to_owned(),
+    }
 }
 
 /// The error and its causes in one line.

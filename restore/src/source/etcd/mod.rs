@@ -124,7 +124,10 @@ impl EtcdSource {
     async fn hash_all(members: &mut [Dialled], revision: i64) -> Vec<Answer> {
         let asks = members.iter_mut().map(|member| async move {
             let told = member.hash_kv(revision).await;
-            Answer { endpoint: member.endpoint.clone(), told }
+            Answer {
+                endpoint: member.endpoint.clone(),
+                told,
+            }
         });
         futures::future::join_all(asks).await
     }
@@ -148,8 +151,12 @@ fn refuse_mixed_clusters(members: &[Dialled]) -> Result<()> {
     clusters.sort_unstable();
     clusters.dedup();
     if clusters.len() > 1 {
-        let named = members.iter().map(|one| format!("{} is in {:x}", one.endpoint, one.cluster_id));
-        return Err(Error::NoUsableMember { reasons: named.collect() });
+        let named = members
+            .iter()
+            .map(|one| format!("{} is in {:x}", one.endpoint, one.cluster_id));
+        return Err(Error::NoUsableMember {
+            reasons: named.collect(),
+        });
     }
     Ok(())
 }
@@ -159,27 +166,47 @@ impl Source for EtcdSource {
     async fn open(&self, avoid: &[String]) -> Result<SnapshotStream> {
         let (mut members, mut reasons) = split(self.dial_all().await);
         refuse_mixed_clusters(&members)?;
-        let newest = members.iter().map(|member| member.revision).max().unwrap_or(0);
-        let common = members.iter().map(|member| member.revision).min().unwrap_or(0);
+        let newest = members
+            .iter()
+            .map(|member| member.revision)
+            .max()
+            .unwrap_or(0);
+        let common = members
+            .iter()
+            .map(|member| member.revision)
+            .min()
+            .unwrap_or(0);
         let answers = Self::hash_all(&mut members, common).await;
         let choice = agree::choose(&answers)?;
-        members.retain(|member| match member.refusal(newest, self.spec.lag_revisions_max) {
-            Some(reason) => {
-                reasons.push(format!("{}: {reason}", member.endpoint));
-                false
-            }
-            None if choice.divergent.contains(&member.endpoint) => {
-                reasons.push(format!("{}: its HashKV differs from the others'", member.endpoint));
-                false
-            }
-            None => true,
-        });
+        members.retain(
+            |member| match member.refusal(newest, self.spec.lag_revisions_max) {
+                Some(reason) => {
+                    reasons.push(format!("{}: {reason}", member.endpoint));
+                    false
+                }
+                None if choice.divergent.contains(&member.endpoint) => {
+                    reasons.push(format!(
+                        "{}: its HashKV differs from the others'",
+                        member.endpoint
+                    ));
+                    false
+                }
+                None => true,
+            },
+        );
         for endpoint in &choice.divergent {
-            tracing::warn!(endpoint, "member's HashKV differs from the others'; it is not read");
+            tracing::warn!(
+                endpoint,
+                "member's HashKV differs from the others'; it is not read"
+            );
         }
         let is_avoided = |member: &Dialled| avoid.contains(&member.endpoint);
         members.sort_by_key(|member| {
-            (is_avoided(member), member.is_leader, std::cmp::Reverse(member.revision))
+            (
+                is_avoided(member),
+                member.is_leader,
+                std::cmp::Reverse(member.revision),
+            )
         });
         let Some(member) = members.into_iter().next() else {
             return Err(Error::NoUsableMember { reasons });

@@ -64,7 +64,10 @@ impl<M: Messages> Reader<M> {
             let message = match next {
                 Err(_elapsed) => {
                     let endpoint = self.endpoint.clone();
-                    return Err(Error::Stalled { endpoint, idle: self.idle });
+                    return Err(Error::Stalled {
+                        endpoint,
+                        idle: self.idle,
+                    });
                 }
                 Ok(Err(status)) => return Err(answered(&self.endpoint, &status)),
                 Ok(Ok(message)) => message,
@@ -117,7 +120,10 @@ impl<M: Messages> Reader<M> {
     }
 
     fn broken(&self, reason: &str) -> Result<()> {
-        Err(Error::BadStream { endpoint: self.endpoint.clone(), reason: reason.to_owned() })
+        Err(Error::BadStream {
+            endpoint: self.endpoint.clone(),
+            reason: reason.to_owned(),
+        })
     }
 }
 

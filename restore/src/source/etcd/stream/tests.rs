@@ -31,13 +31,21 @@ impl Messages for Script {
 }
 
 fn message(size: usize, remaining_bytes: u64) -> SnapshotResponse {
-    SnapshotResponse { remaining_bytes, blob: vec![1; size].into(), ..Default::default() }
+    SnapshotResponse {
+        remaining_bytes,
+        blob: vec![1; size].into(),
+        ..Default::default()
+    }
 }
 
 async fn read(messages: Vec<SnapshotResponse>, end: End) -> Result<usize> {
-    let script = Script { messages: messages.into(), end };
-    let read: Vec<Bytes> =
-        chunks(script, "e".to_owned(), Duration::from_millis(200)).try_collect().await?;
+    let script = Script {
+        messages: messages.into(),
+        end,
+    };
+    let read: Vec<Bytes> = chunks(script, "e".to_owned(), Duration::from_millis(200))
+        .try_collect()
+        .await?;
     Ok(read.iter().map(Bytes::len).sum())
 }
 
@@ -57,11 +65,31 @@ async fn a_stream_whose_arithmetic_is_wrong_is_refused() {
         ("no digest", vec![message(100, 0)]),
         ("short digest", vec![message(100, 0), message(31, 0)]),
         ("long digest", vec![message(100, 0), message(33, 0)]),
-        ("bytes after", vec![message(100, 0), message(32, 0), message(1, 0)]),
-        ("remaining grows", vec![message(60, 40), message(10, 50), message(40, 0)]),
-        ("zero too early", vec![message(60, 40), message(10, 0), message(32, 0)]),
-        ("lost message", vec![message(60, 40), message(20, 0), message(32, 0)]),
-        ("twice", vec![message(60, 40), message(60, 40), message(40, 0), message(32, 0)]),
+        (
+            "bytes after",
+            vec![message(100, 0), message(32, 0), message(1, 0)],
+        ),
+        (
+            "remaining grows",
+            vec![message(60, 40), message(10, 50), message(40, 0)],
+        ),
+        (
+            "zero too early",
+            vec![message(60, 40), message(10, 0), message(32, 0)],
+        ),
+        (
+            "lost message",
+            vec![message(60, 40), message(20, 0), message(32, 0)],
+        ),
+        (
+            "twice",
+            vec![
+                message(60, 40),
+                message(60, 40),
+                message(40, 0),
+                message(32, 0),
+            ],
+        ),
         ("negative", vec![message(60, u64::MAX - 5)]),
         ("wraps", vec![message(60, 40), message(50, u64::MAX - 9)]),
     ];
@@ -76,6 +104,10 @@ async fn a_stream_without_bytes_is_given_up_after_the_idle_time() {
         let began = Instant::now();
         let failed = read(vec![message(10, 100)], end).await.unwrap_err();
         assert!(matches!(failed, Error::Stalled { .. }), "{failed}");
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            began.elapsed()
+        );
     }
 }

@@ -1,3 +1,29 @@
-//! Placeholder.
+//! Developer commands: `cargo xtask tidy` holds the sources to the architecture, and
+//! `cargo xtask bench` compares the store with real etcd on the same machine.
 
-fn main() {}
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+mod tidy;
+
+/// Developer commands of the workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check the sources against the rules of the house; fails when one is broken.
+    Tidy,
+}
+
+fn main() -> Result<ExitCode> {
+    match Arguments::parse().command {
+        Command::Tidy => tidy::run(),
+    }
+}

@@ -1,0 +1,15 @@
+//! The rules, one a file, each with tests of what it catches and what it lets pass.
+
+pub(super) mod ascii;
+pub(super) mod crate_edges;
+pub(super) mod decisions;
+pub(super) mod determinism;
+pub(super) mod docs;
+pub(super) mod formats;
+pub(super) mod module_docs;
+pub(super) mod module_edges;
+pub(super) mod names;
+pub(super) mod reachable;
+pub(super) mod size;
+pub(super) mod todo;
+pub(super) mod width;

@@ -35,7 +35,9 @@ impl Client {
     /// # Errors
     /// When nobody answers there.
     pub async fn connect(endpoint: &str) -> Result<Self> {
-        let channel = Endpoint::from_shared(endpoint.to_owned())?.connect().await?;
+        let channel = Endpoint::from_shared(endpoint.to_owned())?
+            .connect()
+            .await?;
         Ok(Self {
             kv: KvClient::new(channel.clone()),
             watch: WatchClient::new(channel.clone()),
@@ -51,7 +53,11 @@ impl Client {
     /// The server's.
     pub async fn hash_kv(&mut self, revision: i64) -> Result<rpc::HashKvResponse> {
         let request = tonic::Request::new(rpc::HashKvRequest { revision });
-        Ok(self.maintenance.hash_kv(limited(request)).await?.into_inner())
+        Ok(self
+            .maintenance
+            .hash_kv(limited(request))
+            .await?
+            .into_inner())
     }
 }
 

@@ -18,7 +18,10 @@ pub struct Etcdctl {
 impl Etcdctl {
     /// etcdctl that talks to `endpoint`.
     pub fn new(peers: &Peers, endpoint: &str) -> Self {
-        Self { peers: peers.clone(), endpoint: endpoint.to_owned() }
+        Self {
+            peers: peers.clone(),
+            endpoint: endpoint.to_owned(),
+        }
     }
 
     /// Runs a command line, without standard input.
@@ -53,7 +56,9 @@ impl Etcdctl {
     /// When etcdctl cannot be built.
     pub fn command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = self.peers.command(Peer::Etcdctl)?;
-        command.env("ETCDCTL_ENDPOINTS", &self.endpoint).args(arguments);
+        command
+            .env("ETCDCTL_ENDPOINTS", &self.endpoint)
+            .args(arguments);
         Ok(command)
     }
 }

@@ -22,7 +22,9 @@ pub fn program() -> Result<PathBuf> {
     if let Some(other) = std::env::var_os(PROGRAM_VARIABLE) {
         return Ok(PathBuf::from(other));
     }
-    let mut built = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut built = BUILT
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(path) = built.as_ref() {
         return Ok(path.clone());
     }
@@ -48,11 +50,18 @@ pub fn command() -> Result<Command> {
 /// of one package would choose; building again would then compile every library a second time.
 fn is_fresh(program: &Path) -> bool {
     let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    let Some(built) = modified(program) else { return false };
-    let Ok(notes) = fs::read_to_string(program.with_extension("d")) else { return false };
+    let Some(built) = modified(program) else {
+        return false;
+    };
+    let Ok(notes) = fs::read_to_string(program.with_extension("d")) else {
+        return false;
+    };
     let sources = notes.split_once(": ").map_or("", |(_, sources)| sources);
     let is_older = |time: Option<SystemTime>| time.is_some_and(|time| time <= built);
-    !sources.is_empty() && sources.split_whitespace().all(|path| is_older(modified(path.as_ref())))
+    !sources.is_empty()
+        && sources
+            .split_whitespace()
+            .all(|path| is_older(modified(path.as_ref())))
 }
 
 fn build() -> Result<()> {

@@ -37,7 +37,13 @@ fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    let (head, body) = answer.split_once("\r\n\r\n").context("no end of the headers")?;
-    let status = head.split_whitespace().nth(1).context("no status")?.parse()?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .context("no end of the headers")?;
+    let status = head
+        .split_whitespace()
+        .nth(1)
+        .context("no status")?
+        .parse()?;
     Ok((status, body.to_owned()))
 }

@@ -77,13 +77,17 @@ impl Peers {
     /// Without Go when `CI=true`: there a skipped comparison is a failure.
     pub fn get() -> Option<Self> {
         static HAS_GO: OnceLock<bool> = OnceLock::new();
-        let has_go =
-            *HAS_GO.get_or_init(|| Command::new("go").arg("version").output().is_ok());
+        let has_go = *HAS_GO.get_or_init(|| Command::new("go").arg("version").output().is_ok());
         if has_go {
-            return Some(Self { bin: target_dir().join("peers/bin") });
+            return Some(Self {
+                bin: target_dir().join("peers/bin"),
+            });
         }
         let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!is_ci, "Go is missing: the comparisons with real peers cannot run");
+        assert!(
+            !is_ci,
+            "Go is missing: the comparisons with real peers cannot run"
+        );
         say("SKIPPED: Go is missing, so the real peers cannot be built");
         None
     }
@@ -121,13 +125,23 @@ fn build(module: &Path, peer: Peer, program: &Path) -> Result<()> {
     let output = Command::new("go")
         .current_dir(module)
         .env("CGO_ENABLED", "0")
-        .args(["build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"])
+        .args([
+            "build",
+            "-trimpath",
+            "-buildvcs=false",
+            "-ldflags=-s -w",
+            "-o",
+        ])
         .arg(program)
         .arg(peer.package())
         .output()
         .context("start go build")?;
     if !output.status.success() {
-        bail!("go build {}: {}", peer.name(), String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "go build {}: {}",
+            peer.name(),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }
@@ -136,7 +150,10 @@ fn build(module: &Path, peer: Peer, program: &Path) -> Result<()> {
 fn module_sum(module: &Path) -> Result<String> {
     let mut files: Vec<PathBuf> = fs::read_dir(module)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.extension().is_some_and(|ext| ext == "go" || ext == "mod" || ext == "sum"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|ext| ext == "go" || ext == "mod" || ext == "sum")
+        })
         .collect();
     files.sort();
     let mut hasher = Sha256::new();
@@ -156,11 +173,17 @@ pub fn workspace_dir() -> PathBuf {
 /// # Panics
 /// When the running program is not below a cargo build folder.
 pub fn target_dir() -> PathBuf {
-    let found = std::env::current_exe().map_err(|error| anyhow!(error)).and_then(|exe| {
-        let profile = exe.ancestors().find(|dir| dir.join(".fingerprint").is_dir());
-        let target = profile.and_then(Path::parent);
-        target.map(Path::to_owned).context("no build folder above the running program")
-    });
+    let found = std::env::current_exe()
+        .map_err(|error| anyhow!(error))
+        .and_then(|exe| {
+            let profile = exe
+                .ancestors()
+                .find(|dir| dir.join(".fingerprint").is_dir());
+            let target = profile.and_then(Path::parent);
+            target
+                .map(Path::to_owned)
+                .context("no build folder above the running program")
+        });
     found.expect("tests run below cargo's build folder")
 }
 

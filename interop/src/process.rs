@@ -34,7 +34,11 @@ impl Process {
             .stderr(out)
             .spawn()
             .with_context(|| format!("start {name}"))?;
-        Ok(Self { child, name: name.to_owned(), log: log.to_owned() })
+        Ok(Self {
+            child,
+            name: name.to_owned(),
+            log: log.to_owned(),
+        })
     }
 
     /// The process id.

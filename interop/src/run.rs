@@ -73,5 +73,9 @@ pub fn run_with_input(command: &mut Command, input: &str) -> Result<Output> {
         bail!("{command:?} did not end within {RUN_MAX:?}");
     };
     let text = |path| std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Ok(Output { code: status.code().unwrap_or(-1), stdout: text(stdout)?, stderr: text(stderr)? })
+    Ok(Output {
+        code: status.code().unwrap_or(-1),
+        stdout: text(stdout)?,
+        stderr: text(stderr)?,
+    })
 }

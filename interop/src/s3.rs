@@ -45,7 +45,11 @@ impl S3 {
         let log = folder.path().join("log");
         let mut process = Process::start("versitygw", &mut command, &log)?;
         process.ready(|| TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok())?;
-        Ok(Self { process, address, folder })
+        Ok(Self {
+            process,
+            address,
+            folder,
+        })
     }
 
     /// `http://127.0.0.1:<port>`.

@@ -94,13 +94,11 @@ impl Server {
         Self::boot(peers, options, folder, ports::free()?)
     }
 
-    fn boot(
-        peers: &Peers,
-        mut options: ServerOptions,
-        folder: TempDir,
-        port: u16,
-    ) -> Result<Self> {
-        let data_dir = options.data_dir.take().unwrap_or_else(|| folder.path().join("data"));
+    fn boot(peers: &Peers, mut options: ServerOptions, folder: TempDir, port: u16) -> Result<Self> {
+        let data_dir = options
+            .data_dir
+            .take()
+            .unwrap_or_else(|| folder.path().join("data"));
         let peer_port = options.peer_port.map_or_else(ports::free, Ok)?;
         options.data_dir = Some(data_dir);
         options.peer_port = Some(peer_port);
@@ -112,7 +110,13 @@ impl Server {
             let healthy = http::get(address, "/health?exclude=NOSPACE").ok();
             healthy.filter(|(status, _)| *status == 200)
         })?;
-        Ok(Self { process, address, options, peers: peers.clone(), folder })
+        Ok(Self {
+            process,
+            address,
+            options,
+            peers: peers.clone(),
+            folder,
+        })
     }
 
     /// Ends the member with SIGTERM and starts it again on the same data and ports.
@@ -120,7 +124,13 @@ impl Server {
     /// # Errors
     /// When it does not end or come up.
     pub fn restart(self) -> Result<Self> {
-        let Self { process, address, options, peers, folder } = self;
+        let Self {
+            process,
+            address,
+            options,
+            peers,
+            folder,
+        } = self;
         process.stop()?;
         Self::boot(&peers, options, folder, address.port())
     }
@@ -130,7 +140,13 @@ impl Server {
     /// # Errors
     /// When it does not come up.
     pub fn restart_after_kill(self) -> Result<Self> {
-        let Self { process, address, options, peers, folder } = self;
+        let Self {
+            process,
+            address,
+            options,
+            peers,
+            folder,
+        } = self;
         process.kill()?;
         Self::boot(&peers, options, folder, address.port())
     }
@@ -189,7 +205,10 @@ fn command(peers: &Peers, options: &ServerOptions, port: u16) -> Result<Command>
     };
     let data_dir = options.data_dir.as_ref().context("no data directory")?;
     let client = format!("http://127.0.0.1:{port}");
-    let peer = format!("http://127.0.0.1:{}", options.peer_port.context("no peer port")?);
+    let peer = format!(
+        "http://127.0.0.1:{}",
+        options.peer_port.context("no peer port")?
+    );
     command
         .arg(format!("--name={}", options.name))
         .arg(format!("--data-dir={}", data_dir.display()))

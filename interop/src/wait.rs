@@ -11,13 +11,19 @@ pub const READY_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The time now, for deadlines of other processes.
-#[expect(clippy::disallowed_methods, reason = "real processes live in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "real processes live in real time"
+)]
 pub fn now() -> Instant {
     Instant::now()
 }
 
 /// Gives the processor away for `time`.
-#[expect(clippy::disallowed_methods, reason = "another process is polled, there is no event")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "another process is polled, there is no event"
+)]
 pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }

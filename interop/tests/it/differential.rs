@@ -16,7 +16,9 @@ const SEEDS: u64 = 3;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_requests_get_equal_answers() -> Result<()> {
-    let Some(peers) = Peers::get() else { return Ok(()) };
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
     let seeds = match std::env::var(SEED_VARIABLE) {
         Ok(seed) => vec![seed.parse()?],
         Err(_) => (1..=SEEDS).collect(),
@@ -40,11 +42,20 @@ async fn random_requests_get_equal_answers() -> Result<()> {
         for revision in (last - 40).max(1)..=last {
             let [expected, got] = [&mut real, &mut ours].map(|client| client.clone());
             let expected = hash(expected, revision).await;
-            assert_eq!(hash(got, revision).await, expected, "HashKV at {revision}, seed {seed}");
+            assert_eq!(
+                hash(got, revision).await,
+                expected,
+                "HashKV at {revision}, seed {seed}"
+            );
         }
         let expected = history(&mut real, calls.compacted() + 1, last).await?;
         let got = history(&mut ours, calls.compacted() + 1, last).await?;
-        assert_eq!(got, expected, "events after {} of seed {seed}", calls.compacted());
+        assert_eq!(
+            got,
+            expected,
+            "events after {} of seed {seed}",
+            calls.compacted()
+        );
     }
     Ok(())
 }
@@ -63,7 +74,10 @@ async fn answer(client: &mut Client, call: Call) -> Answer {
                 Ok(response) => {
                     let mut response = response.into_inner();
                     let revision = response.header.take().map(|header| header.revision);
-                    Answer { revision, content: Ok(format!("{response:?}")) }
+                    Answer {
+                        revision,
+                        content: Ok(format!("{response:?}")),
+                    }
                 }
                 Err(status) => Answer {
                     revision: None,
@@ -111,19 +125,34 @@ async fn history(client: &mut Client, from: i64, to: i64) -> Result<Vec<kv::Even
         ..Default::default()
     };
     let union = rpc::watch_request::RequestUnion::CreateRequest(create);
-    let request = rpc::WatchRequest { request_union: Some(union) };
+    let request = rpc::WatchRequest {
+        request_union: Some(union),
+    };
     // The request stream stays open: a watch ends with it.
     let requests = futures::stream::iter([request]).chain(futures::stream::pending());
-    let mut answers = client.watch.watch(Request::new(requests)).await?.into_inner();
+    let mut answers = client
+        .watch
+        .watch(Request::new(requests))
+        .await?
+        .into_inner();
     // A last write marks the end of the history.
-    let marker = rpc::PutRequest { key: "end".into(), ..Default::default() };
+    let marker = rpc::PutRequest {
+        key: "end".into(),
+        ..Default::default()
+    };
     client.kv.put(limited(Request::new(marker))).await?;
     let mut events = Vec::new();
     loop {
         let limit = holdfast_interop::wait::READY_MAX;
-        let answer = tokio::time::timeout(limit, answers.next()).await?.context("watch ended")??;
+        let answer = tokio::time::timeout(limit, answers.next())
+            .await?
+            .context("watch ended")??;
         events.extend(answer.events);
-        if events.last().and_then(|event: &kv::Event| event.kv.as_ref()).is_some_and(|kv| kv.mod_revision > to) {
+        if events
+            .last()
+            .and_then(|event: &kv::Event| event.kv.as_ref())
+            .is_some_and(|kv| kv.mod_revision > to)
+        {
             return Ok(events);
         }
     }

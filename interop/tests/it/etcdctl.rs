@@ -28,7 +28,9 @@ const HISTORY: [&str; 12] = [
 
 #[test]
 fn put_get_and_del_answer_alike_with_every_flag() -> Result<()> {
-    let Some(peers) = Peers::get() else { return Ok(()) };
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
     let pair = Pair::start(&peers)?;
     let mut script = Transcript::new(&peers, &pair);
     script.steps(&HISTORY)?;
@@ -91,7 +93,9 @@ fn put_get_and_del_answer_alike_with_every_flag() -> Result<()> {
 
 #[test]
 fn transactions_answer_alike() -> Result<()> {
-    let Some(peers) = Peers::get() else { return Ok(()) };
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
     let pair = Pair::start(&peers)?;
     let mut script = Transcript::new(&peers, &pair);
     script.steps(&HISTORY)?;
@@ -141,7 +145,9 @@ fn transactions_answer_alike() -> Result<()> {
 
 #[test]
 fn leases_answer_alike() -> Result<()> {
-    let Some(peers) = Peers::get() else { return Ok(()) };
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
     let pair = Pair::start(&peers)?;
     let mut script = Transcript::new(&peers, &pair);
     let id = |text: &str| text.split(' ').nth(1).map(str::to_owned);
@@ -178,7 +184,9 @@ fn leases_answer_alike() -> Result<()> {
 
 #[test]
 fn watches_print_alike() -> Result<()> {
-    let Some(peers) = Peers::get() else { return Ok(()) };
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
     let pair = Pair::start(&peers)?;
     let mut script = Transcript::new(&peers, &pair);
     script.steps(&HISTORY)?;
@@ -223,7 +231,9 @@ fn watch(tool: &Etcdctl, line: &str, count: usize) -> Result<String> {
 
 #[test]
 fn compaction_and_maintenance_answer_alike() -> Result<()> {
-    let Some(peers) = Peers::get() else { return Ok(()) };
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
     let pair = Pair::start(&peers)?;
     let mut script = Transcript::new(&peers, &pair);
     script.step("endpoint hashkv -w json")?;
@@ -269,7 +279,9 @@ fn compaction_and_maintenance_answer_alike() -> Result<()> {
 
 #[test]
 fn requests_over_the_limits_fail_alike() -> Result<()> {
-    let Some(peers) = Peers::get() else { return Ok(()) };
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
     let flags = ["--max-request-bytes=20000", "--max-txn-ops=4"];
     let pair = Pair::start_with(&peers, &flags)?;
     let mut script = Transcript::new(&peers, &pair);
@@ -285,7 +297,9 @@ fn requests_over_the_limits_fail_alike() -> Result<()> {
 
 #[test]
 fn the_space_quota_raises_an_alarm_that_can_be_disarmed() -> Result<()> {
-    let Some(peers) = Peers::get() else { return Ok(()) };
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
     // Small enough to be reached in a moment, large enough for an empty store of either kind.
     let pair = Pair::start_with(&peers, &["--quota-backend-bytes=8388608"])?;
     let mut script = Transcript::new(&peers, &pair);
@@ -299,13 +313,12 @@ fn the_space_quota_raises_an_alarm_that_can_be_disarmed() -> Result<()> {
                 break;
             }
         }
-        assert!(last.contains("database space exceeded"), "the quota never stopped a put: {last}");
+        assert!(
+            last.contains("database space exceeded"),
+            "the quota never stopped a put: {last}"
+        );
     }
-    script.steps(&[
-        "put one more",
-        "get one -w json",
-        "endpoint health",
-    ])?;
+    script.steps(&["put one more", "get one -w json", "endpoint health"])?;
     for tool in script.tools() {
         let alarms = tool.run(&["alarm", "list"])?.success()?.stdout;
         assert!(alarms.contains("alarm:NOSPACE"), "{alarms}");

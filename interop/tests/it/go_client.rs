@@ -7,7 +7,9 @@ use holdfast_interop::run;
 use crate::pair::Pair;
 
 fn compare(scenario: &str) -> Result<()> {
-    let Some(peers) = Peers::get() else { return Ok(()) };
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
     let pair = Pair::start(&peers)?;
     let saw = |endpoint: String| -> Result<String> {
         let output = run::run(peers.command(Peer::Goclient)?.args([scenario, &endpoint]))?;

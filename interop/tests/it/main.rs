@@ -1,10 +1,12 @@
 //! Comparisons with real peers, in one binary: see `docs/internals/testing.md`.
-#![expect(clippy::as_conversions, clippy::missing_docs_in_private_items, reason = "tests")]
 
 mod differential;
 mod etcdctl;
-mod golden;
 mod go_client;
+mod golden;
+mod observe;
+mod offline;
 mod pair;
+mod requests;
 mod snapshots;
 mod transcript;

@@ -22,16 +22,24 @@ pub(crate) async fn observe(endpoint: &str, old: &[i64]) -> Result<Vec<String>> 
     });
     lines.extend(leases(&mut client).await);
     let get = rpc::AlarmRequest::default();
-    lines.push(match client.maintenance.alarm(limited(Request::new(get))).await {
-        Ok(answer) => {
-            let alarms: Vec<i32> = answer.into_inner().alarms.iter().map(|a| a.alarm).collect();
-            format!("alarms {alarms:?}")
-        }
-        Err(status) => format!("alarms: {}", status.message()),
-    });
-    let put = rpc::PutRequest { key: "observed".into(), ..Default::default() };
+    lines.push(
+        match client.maintenance.alarm(limited(Request::new(get))).await {
+            Ok(answer) => {
+                let alarms: Vec<i32> = answer.into_inner().alarms.iter().map(|a| a.alarm).collect();
+                format!("alarms {alarms:?}")
+            }
+            Err(status) => format!("alarms: {}", status.message()),
+        },
+    );
+    let put = rpc::PutRequest {
+        key: "observed".into(),
+        ..Default::default()
+    };
     lines.push(match client.kv.put(limited(Request::new(put))).await {
-        Ok(answer) => format!("put at {:?}", answer.into_inner().header.map(|h| h.revision)),
+        Ok(answer) => format!(
+            "put at {:?}",
+            answer.into_inner().header.map(|h| h.revision)
+        ),
         Err(status) => format!("put: {:?} {}", status.code(), status.message()),
     });
     Ok(lines)
@@ -87,8 +95,10 @@ async fn watch(client: &mut Client, revision: i64) -> Result<String> {
         ..Default::default()
     };
     let union = rpc::watch_request::RequestUnion::CreateRequest(create);
-    let requests = futures::stream::iter([rpc::WatchRequest { request_union: Some(union) }])
-        .chain(futures::stream::pending());
+    let requests = futures::stream::iter([rpc::WatchRequest {
+        request_union: Some(union),
+    }])
+    .chain(futures::stream::pending());
     let mut answers = match client.watch.watch(Request::new(requests)).await {
         Ok(answers) => answers.into_inner(),
         Err(status) => return Ok(format!("watch from {revision}: {}", status.message())),
@@ -99,7 +109,10 @@ async fn watch(client: &mut Client, revision: i64) -> Result<String> {
     };
     let created = next().await?;
     if created.canceled {
-        return Ok(format!("watch from {revision}: canceled, {}", created.cancel_reason));
+        return Ok(format!(
+            "watch from {revision}: canceled, {}",
+            created.cancel_reason
+        ));
     }
     let second = next().await?;
     Ok(format!(
@@ -107,7 +120,11 @@ async fn watch(client: &mut Client, revision: i64) -> Result<String> {
         created.created,
         second.canceled,
         second.compact_revision,
-        second.events.first().and_then(|event| event.kv.as_ref()).map(|kv| kv.mod_revision)
+        second
+            .events
+            .first()
+            .and_then(|event| event.kv.as_ref())
+            .map(|kv| kv.mod_revision)
     ))
 }
 
@@ -122,14 +139,23 @@ async fn leases(client: &mut Client) -> Vec<String> {
     let mut lines = Vec::new();
     for id in ids {
         let request = rpc::LeaseTimeToLiveRequest { id, keys: true };
-        lines.push(match client.lease.lease_time_to_live(limited(Request::new(request))).await {
-            Ok(answer) => {
-                let mut answer = answer.into_inner();
-                answer.keys.sort();
-                format!("lease {id} granted={} keys={:?}", answer.granted_ttl, answer.keys)
-            }
-            Err(status) => format!("lease {id}: {}", status.message()),
-        });
+        lines.push(
+            match client
+                .lease
+                .lease_time_to_live(limited(Request::new(request)))
+                .await
+            {
+                Ok(answer) => {
+                    let mut answer = answer.into_inner();
+                    answer.keys.sort();
+                    format!(
+                        "lease {id} granted={} keys={:?}",
+                        answer.granted_ttl, answer.keys
+                    )
+                }
+                Err(status) => format!("lease {id}: {}", status.message()),
+            },
+        );
     }
     lines
 }

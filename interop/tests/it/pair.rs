@@ -25,14 +25,23 @@ impl Pair {
     pub(crate) fn start_with(peers: &Peers, flags: &[&str]) -> Result<Self> {
         let start = |kind| {
             let mut options = ServerOptions::new(kind);
-            options.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+            options
+                .flags
+                .extend(flags.iter().map(|flag| (*flag).to_owned()));
             Server::start_with(peers, options)
         };
-        Ok(Self { real: start(Kind::Etcd)?, ours: start(our_kind())? })
+        Ok(Self {
+            real: start(Kind::Etcd)?,
+            ours: start(our_kind())?,
+        })
     }
 }
 
 /// Whose program is compared with real etcd.
 pub(crate) fn our_kind() -> Kind {
-    if std::env::var_os(SELF_VARIABLE).is_some() { Kind::Etcd } else { Kind::Holdfast }
+    if std::env::var_os(SELF_VARIABLE).is_some() {
+        Kind::Etcd
+    } else {
+        Kind::Holdfast
+    }
 }

@@ -31,7 +31,11 @@ pub(crate) struct Calls {
 
 impl Calls {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { rng: StdRng::seed_from_u64(seed), revision: 1, compacted: 0 }
+        Self {
+            rng: StdRng::seed_from_u64(seed),
+            revision: 1,
+            compacted: 0,
+        }
     }
 
     /// Takes note of the revision that an answer showed.
@@ -55,7 +59,10 @@ impl Calls {
             42..67 => Call::Range(self.range()),
             67..90 => Call::Txn(self.txn(0)),
             90..93 => Call::Compact(self.compact()),
-            93..97 => Call::Grant(rpc::LeaseGrantRequest { ttl: 100_000, id: self.lease() }),
+            93..97 => Call::Grant(rpc::LeaseGrantRequest {
+                ttl: 100_000,
+                id: self.lease(),
+            }),
             _ => Call::Revoke(rpc::LeaseRevokeRequest { id: self.lease() }),
         }
     }
@@ -104,8 +111,17 @@ impl Calls {
         let ignore_lease = self.chance(5);
         rpc::PutRequest {
             key: self.key().into(),
-            value: if ignore_value && self.chance(80) { vec![] } else { value }.into(),
-            lease: if ignore_lease && self.chance(80) { 0 } else { lease },
+            value: if ignore_value && self.chance(80) {
+                vec![]
+            } else {
+                value
+            }
+            .into(),
+            lease: if ignore_lease && self.chance(80) {
+                0
+            } else {
+                lease
+            },
             prev_kv: self.chance(40),
             ignore_value,
             ignore_lease,
@@ -126,7 +142,11 @@ impl Calls {
         rpc::RangeRequest {
             key: key.into(),
             range_end: range_end.into(),
-            limit: if self.chance(40) { self.rng.random_range(0..6) } else { 0 },
+            limit: if self.chance(40) {
+                self.rng.random_range(0..6)
+            } else {
+                0
+            },
             revision: self.past(35),
             sort_order: self.rng.random_range(0..3),
             sort_target: self.rng.random_range(0..5),
@@ -141,12 +161,17 @@ impl Calls {
     }
 
     fn compact(&mut self) -> rpc::CompactionRequest {
-        let revision = self.rng.random_range(self.revision - 60..=self.revision + 1);
+        let revision = self
+            .rng
+            .random_range(self.revision - 60..=self.revision + 1);
         if revision <= self.revision {
             self.compacted = self.compacted.max(revision);
         }
         // A physical one, so that hashes of both sides speak of the same rows.
-        rpc::CompactionRequest { revision, physical: true }
+        rpc::CompactionRequest {
+            revision,
+            physical: true,
+        }
     }
 
     fn txn(&mut self, depth: u32) -> rpc::TxnRequest {
@@ -169,7 +194,9 @@ impl Calls {
             _ if depth < DEPTH_MAX => Request::RequestTxn(self.txn(depth + 1)),
             _ => Request::RequestRange(self.range()),
         };
-        rpc::RequestOp { request: Some(request) }
+        rpc::RequestOp {
+            request: Some(request),
+        }
     }
 
     fn compare(&mut self) -> rpc::Compare {

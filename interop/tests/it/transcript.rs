@@ -50,7 +50,11 @@ impl Transcript {
             endpoint: server.endpoint(),
             names: BTreeMap::new(),
         };
-        Self { sides: [side(&pair.real), side(&pair.ours)], differences: Vec::new(), steps: 0 }
+        Self {
+            sides: [side(&pair.real), side(&pair.ours)],
+            differences: Vec::new(),
+            steps: 0,
+        }
     }
 
     /// Runs a command line, given as one string with words parted by blanks.
@@ -98,7 +102,8 @@ impl Transcript {
         if let [real, ours] = seen
             && real != ours
         {
-            self.differences.push(format!("$ {what}\n--- etcd\n{real}\n--- ours\n{ours}\n"));
+            self.differences
+                .push(format!("$ {what}\n--- etcd\n{real}\n--- ours\n{ours}\n"));
         }
     }
 
@@ -109,7 +114,9 @@ impl Transcript {
 
     /// Fails with every difference.
     pub(crate) fn finish(self) {
-        let Self { differences, steps, .. } = self;
+        let Self {
+            differences, steps, ..
+        } = self;
         assert!(
             differences.is_empty(),
             "{} of {steps} steps differ:\n{}",
@@ -136,15 +143,25 @@ impl Side {
                 free(&mut value);
                 value.to_string()
             }
-            _ => output.stdout.lines().map(free_line).collect::<Vec<_>>().join("\n"),
+            _ => output
+                .stdout
+                .lines()
+                .map(free_line)
+                .collect::<Vec<_>>()
+                .join("\n"),
         };
         // Log lines of etcdctl itself hold addresses of its memory.
-        let errors = output.stderr.lines().filter(|line| !line.starts_with("{\"level\""));
+        let errors = output
+            .stderr
+            .lines()
+            .filter(|line| !line.starts_with("{\"level\""));
         let errors: Vec<String> = errors.map(free_line).collect();
         let mut errors = errors.join("\n");
         let host = self.endpoint.trim_start_matches("http://");
         for text in [&mut out, &mut errors] {
-            *text = text.replace(&self.endpoint, "ENDPOINT").replace(host, "ENDPOINT");
+            *text = text
+                .replace(&self.endpoint, "ENDPOINT")
+                .replace(host, "ENDPOINT");
             for (name, value) in &self.names {
                 *text = text.replace(value, name);
             }
@@ -172,12 +189,19 @@ fn free(value: &mut Value) {
 
 /// Blanks out identities, sizes and times in a line of text output.
 fn free_line(line: &str) -> String {
-    let fields = ["\"ClusterID\"", "\"MemberID\"", "\"RaftTerm\"", "\"Revision\" : 0"];
+    let fields = [
+        "\"ClusterID\"",
+        "\"MemberID\"",
+        "\"RaftTerm\"",
+        "\"Revision\" : 0",
+    ];
     if let Some(field) = fields.iter().find(|field| line.starts_with(**field)) {
         return format!("{field} FREE");
     }
     let words = line.split_inclusive([' ', ',', '\t']);
-    words.map(|word| if is_free(word) { "FREE " } else { word }).collect()
+    words
+        .map(|word| if is_free(word) { "FREE " } else { word })
+        .collect()
 }
 
 /// Whether a word is a duration, a size or a 64-bit id.

@@ -28,7 +28,11 @@ impl Finding {
 
     /// A finding about a line.
     pub(super) fn line(path: &str, line: usize, text: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, text: text.into() }
+        Self {
+            path: path.to_owned(),
+            line,
+            text: text.into(),
+        }
     }
 }
 
@@ -80,6 +84,14 @@ pub(crate) fn run() -> Result<ExitCode> {
         report(name, rule(&tree));
     }
     report("crate edges", rules::crate_edges::check(&root)?);
-    println!("tidy: {} files, {} rules, {broken} findings", tree.len(), RULES.len() + 1);
-    Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!(
+        "tidy: {} files, {} rules, {broken} findings",
+        tree.len(),
+        RULES.len() + 1
+    );
+    Ok(if broken == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

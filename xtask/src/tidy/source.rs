@@ -12,17 +12,26 @@ pub(super) struct Parts<'a> {
 /// Cuts `text` before `#[cfg(test)]` of an inline `mod tests {`.
 pub(super) fn parts(text: &str) -> Parts<'_> {
     let mut from = 0;
-    while let Some(found) = text.get(from..).and_then(|rest| rest.find("#[cfg(test)]\n")) {
+    while let Some(found) = text
+        .get(from..)
+        .and_then(|rest| rest.find("#[cfg(test)]\n"))
+    {
         let at = from + found;
         let (production, tests) = text.split_at(at);
         let is_inline = |line: &str| line.trim_start().starts_with("mod ") && line.ends_with('{');
-        let after = tests.lines().skip(1).find(|line| !line.trim_start().starts_with("#["));
+        let after = tests
+            .lines()
+            .skip(1)
+            .find(|line| !line.trim_start().starts_with("#["));
         if after.is_some_and(is_inline) {
             return Parts { production, tests };
         }
         from = at + 1;
     }
-    Parts { production: text, tests: "" }
+    Parts {
+        production: text,
+        tests: "",
+    }
 }
 
 /// Whether `path` is Rust that only tests run.
@@ -66,7 +75,13 @@ mod tests {
     #[test]
     fn a_sibling_test_file_or_a_test_only_item_is_not_an_inline_test() {
         let text = "#[cfg(test)]\nmod tests;\n#[cfg(test)]\nfn a() {}\n";
-        assert_eq!(parts(text), Parts { production: text, tests: "" });
+        assert_eq!(
+            parts(text),
+            Parts {
+                production: text,
+                tests: ""
+            }
+        );
     }
 
     #[test]

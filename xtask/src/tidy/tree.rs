@@ -26,7 +26,13 @@ impl Tree {
     pub(super) fn read(root: &Path) -> Result<Self> {
         let output = Command::new("git")
             .current_dir(root)
-            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .args([
+                "ls-files",
+                "-z",
+                "--cached",
+                "--others",
+                "--exclude-standard",
+            ])
             .output()?;
         if !output.status.success() {
             bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr));
@@ -55,7 +61,10 @@ impl Tree {
             size: u64::try_from(text.len()).unwrap(),
             text: Some(text.to_owned()),
         };
-        let files = files.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect();
+        let files = files
+            .iter()
+            .map(|(path, text)| ((*path).to_owned(), file(text)))
+            .collect();
         Self { files }
     }
 
@@ -75,7 +84,9 @@ impl Tree {
         suffix: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a str)> + 'a {
         let with_text = |(path, file): (&'a str, &'a File)| Some((path, file.text.as_deref()?));
-        self.files().filter_map(with_text).filter(move |(path, _)| path.ends_with(suffix))
+        self.files()
+            .filter_map(with_text)
+            .filter(move |(path, _)| path.ends_with(suffix))
     }
 
     /// The text of one file.
@@ -95,11 +106,15 @@ impl Tree {
         let inner = format!("/{}", path.trim_end_matches('/'));
         let folder = format!("{inner}/");
         self.exists(path)
-            || self.files.keys().any(|file| file.ends_with(&inner) || file.contains(&folder))
+            || self
+                .files
+                .keys()
+                .any(|file| file.ends_with(&inner) || file.contains(&folder))
     }
 }
 
 /// Files that a program wrote and a test reads.
 pub(super) fn is_fixture(path: &str) -> bool {
-    path.split('/').any(|part| part == "fixtures" || part == "snapshots" || part == "golden")
+    path.split('/')
+        .any(|part| part == "fixtures" || part == "snapshots" || part == "golden")
 }

@@ -13,10 +13,18 @@ const ALLOWED: [(&str, &[&str]); 6] = [
     ("holdfast-proto", &[]),
     ("holdfast-policies", &[]),
     ("holdfast-store", &["holdfast-proto"]),
-    ("holdfast-restore", &["holdfast-store", "holdfast-policies", "holdfast-proto"]),
+    (
+        "holdfast-restore",
+        &["holdfast-store", "holdfast-policies", "holdfast-proto"],
+    ),
     (
         "holdfast-drills",
-        &["holdfast-restore", "holdfast-store", "holdfast-policies", "holdfast-proto"],
+        &[
+            "holdfast-restore",
+            "holdfast-store",
+            "holdfast-policies",
+            "holdfast-proto",
+        ],
     ),
     (
         "holdfast-appliance",
@@ -51,7 +59,10 @@ pub(in crate::tidy) fn check(root: &Path) -> Result<Vec<Finding>> {
 
 fn findings(package: &Package) -> Vec<Finding> {
     let shipped = |kind: DependencyKind| kind != DependencyKind::Development;
-    let used = package.dependencies.iter().filter(|dependency| shipped(dependency.kind));
+    let used = package
+        .dependencies
+        .iter()
+        .filter(|dependency| shipped(dependency.kind));
     let name = package.name.as_str();
     used.filter_map(|dependency| Some(Finding::file(name, forbidden(name, &dependency.name)?)))
         .collect()
@@ -59,7 +70,9 @@ fn findings(package: &Package) -> Vec<Finding> {
 
 /// Why `from` may not use `to`, if so.
 fn forbidden(from: &str, to: &str) -> Option<String> {
-    let banned = BANNED.iter().find(|(package, library, _)| *package == from && *library == to);
+    let banned = BANNED
+        .iter()
+        .find(|(package, library, _)| *package == from && *library == to);
     if let Some((_, _, reason)) = banned {
         return Some(format!("uses `{to}`: {reason}"));
     }

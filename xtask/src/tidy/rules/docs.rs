@@ -8,7 +8,15 @@ use crate::tidy::tree::Tree;
 const FILES: [&str; 4] = [".rs", ".proto", ".toml", ".md"];
 /// Folders by which a code span is taken for a path of this repository.
 const FOLDERS: [&str; 10] = [
-    "appliance", "docs", "drills", "interop", "policies", "proto", "restore", "store", "xtask",
+    "appliance",
+    "docs",
+    "drills",
+    "interop",
+    "policies",
+    "proto",
+    "restore",
+    "store",
+    "xtask",
     ".ci",
 ];
 /// Characters of patterns, placeholders and commands, which name no single file.
@@ -19,10 +27,18 @@ pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
     for (path, text) in tree.texts(".md") {
         for (line, span) in code_spans(text) {
             if is_missing_path(tree, span) {
-                findings.push(Finding::line(path, line, format!("`{span}` does not exist")));
+                findings.push(Finding::line(
+                    path,
+                    line,
+                    format!("`{span}` does not exist"),
+                ));
             }
             if is_missing_item(tree, span) {
-                findings.push(Finding::line(path, line, format!("no `{span}` in the sources")));
+                findings.push(Finding::line(
+                    path,
+                    line,
+                    format!("no `{span}` in the sources"),
+                ));
             }
         }
         for (line, link) in links(text) {
@@ -37,7 +53,10 @@ pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
 /// Numbered code spans of a page, without fenced blocks.
 pub(super) fn code_spans(text: &str) -> impl Iterator<Item = (usize, &str)> {
     prose(text).flat_map(|(number, line)| {
-        line.split('`').skip(1).step_by(2).map(move |span| (number, span))
+        line.split('`')
+            .skip(1)
+            .step_by(2)
+            .map(move |span| (number, span))
     })
 }
 
@@ -53,7 +72,10 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// Numbered relative link targets of a page, without anchors.
 fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     prose(text).flat_map(|(number, line)| {
-        let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let targets = line
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
         targets
             .filter(|target| !target.contains("://") && !target.starts_with('#'))
             .filter_map(|target| target.split('#').next())
@@ -69,14 +91,19 @@ fn is_missing_path(tree: &Tree, span: &str) -> bool {
     if span.contains('/') && FOLDERS.contains(&top) {
         return !tree.exists_below(span);
     }
-    FILES.iter().any(|ending| span.ends_with(ending) && span.len() > ending.len())
+    FILES
+        .iter()
+        .any(|ending| span.ends_with(ending) && span.len() > ending.len())
         && !tree.exists_below(span)
 }
 
 /// Whether `span` is a Rust path into one of our crates whose last name no source of it has.
 fn is_missing_item(tree: &Tree, span: &str) -> bool {
     let is_path_char = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-    let Some((top, _)) = span.split_once("::").filter(|_| span.chars().all(is_path_char)) else {
+    let Some((top, _)) = span
+        .split_once("::")
+        .filter(|_| span.chars().all(is_path_char))
+    else {
         return false;
     };
     let folder = top.trim_start_matches("holdfast_");
@@ -85,7 +112,9 @@ fn is_missing_item(tree: &Tree, span: &str) -> bool {
     }
     let item = span.rsplit("::").next().unwrap_or_default();
     let sources = format!("{folder}/src/");
-    let mut texts = tree.texts(".rs").filter(|(path, _)| path.starts_with(&sources));
+    let mut texts = tree
+        .texts(".rs")
+        .filter(|(path, _)| path.starts_with(&sources));
     !texts.any(|(path, text)| has_word(path, item) || has_word(text, item))
 }
 
@@ -113,7 +142,10 @@ mod tests {
             ("docs/a.md", page),
             ("docs/sub/b.md", ""),
         ]);
-        check(&tree).into_iter().map(|finding| finding.text).collect()
+        check(&tree)
+            .into_iter()
+            .map(|finding| finding.text)
+            .collect()
     }
 
     #[test]

@@ -14,13 +14,19 @@ pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
             continue;
         }
         let spans: Vec<&str> = code_spans(text).map(|(_, span)| span).collect();
-        if !spans.iter().any(|span| is_version(span) && is_constant(tree, span)) {
+        if !spans
+            .iter()
+            .any(|span| is_version(span) && is_constant(tree, span))
+        {
             let text = "names no version constant of the sources, as `SOMETHING_VERSION`";
             findings.push(Finding::file(path, text));
         }
         let is_golden = |span: &&str| span.contains("fixtures/") && tree.exists(span);
         if !spans.iter().any(is_golden) {
-            findings.push(Finding::file(path, "names no existing golden folder (`.../fixtures/...`)"));
+            findings.push(Finding::file(
+                path,
+                "names no existing golden folder (`.../fixtures/...`)",
+            ));
         }
     }
     findings
@@ -34,7 +40,8 @@ fn is_version(span: &str) -> bool {
 fn is_constant(tree: &Tree, span: &str) -> bool {
     let name = last_segment(span);
     let declares = |(_, line): (usize, &str)| has_word(line, "const") && has_word(line, name);
-    tree.texts(".rs").any(|(_, text)| code_lines(text).any(declares))
+    tree.texts(".rs")
+        .any(|(_, text)| code_lines(text).any(declares))
 }
 
 fn last_segment(span: &str) -> &str {
@@ -50,11 +57,21 @@ mod tests {
         let tree = Tree::of(&[
             ("a/src/b.rs", "pub const PART_VERSION: u32 = 1;\n"),
             ("a/tests/fixtures/v1/x", ""),
-            ("docs/formats/part.md", "`b::PART_VERSION`, `a/tests/fixtures/v1`\n"),
-            ("docs/formats/bad.md", "`OTHER_VERSION`, `a/tests/fixtures/v2`\n"),
+            (
+                "docs/formats/part.md",
+                "`b::PART_VERSION`, `a/tests/fixtures/v1`\n",
+            ),
+            (
+                "docs/formats/bad.md",
+                "`OTHER_VERSION`, `a/tests/fixtures/v2`\n",
+            ),
         ]);
         let findings = check(&tree);
         assert_eq!(findings.len(), 2);
-        assert!(findings.iter().all(|finding| finding.path == "docs/formats/bad.md"));
+        assert!(
+            findings
+                .iter()
+                .all(|finding| finding.path == "docs/formats/bad.md")
+        );
     }
 }

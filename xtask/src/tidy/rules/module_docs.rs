@@ -5,7 +5,9 @@ use crate::tidy::tree::Tree;
 
 pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
     let is_documented = |text: &str| {
-        let first = text.lines().find(|line| !line.starts_with("#![") && !line.is_empty());
+        let first = text
+            .lines()
+            .find(|line| !line.starts_with("#![") && !line.is_empty());
         first.is_none_or(|line| line.starts_with("//!"))
     };
     tree.texts(".rs")
@@ -20,7 +22,10 @@ mod tests {
 
     #[test]
     fn a_file_without_docs_is_found() {
-        let tree = Tree::of(&[("a/src/b.rs", "use x;\n"), ("a/src/c.rs", "//! Does c.\nuse x;\n")]);
+        let tree = Tree::of(&[
+            ("a/src/b.rs", "use x;\n"),
+            ("a/src/c.rs", "//! Does c.\nuse x;\n"),
+        ]);
         let findings = check(&tree);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].path, "a/src/b.rs");

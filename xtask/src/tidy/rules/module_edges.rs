@@ -23,7 +23,11 @@ const EDGES: [Edge; 12] = [
     Edge {
         within: "store/src/",
         name: "redb",
-        allowed: &["store/src/backend/", "store/src/apply/", "store/src/state.rs"],
+        allowed: &[
+            "store/src/backend/",
+            "store/src/apply/",
+            "store/src/state.rs",
+        ],
         reason: "only the backend knows the database library",
     },
     Edge {
@@ -120,7 +124,10 @@ mod tests {
     #[test]
     fn a_forbidden_edge_is_found_and_an_allowed_one_passes() {
         let text = "use openraft::Raft;\n";
-        let tree = Tree::of(&[("store/src/consensus/a.rs", text), ("store/src/member.rs", text)]);
+        let tree = Tree::of(&[
+            ("store/src/consensus/a.rs", text),
+            ("store/src/member.rs", text),
+        ]);
         let findings = check(&tree);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].path, "store/src/member.rs");
@@ -134,7 +141,10 @@ mod tests {
 
     #[test]
     fn a_word_that_is_no_path_passes() {
-        let tree = Tree::of(&[("restore/src/a.rs", "let age = 3;\nlet page = image::new();\n")]);
+        let tree = Tree::of(&[(
+            "restore/src/a.rs",
+            "let age = 3;\nlet page = image::new();\n",
+        )]);
         assert!(check(&tree).is_empty());
     }
 }

@@ -3,8 +3,9 @@
 use crate::tidy::check::Finding;
 use crate::tidy::tree::Tree;
 
-const NAMES: [&str; 8] =
-    ["utils", "util", "common", "helpers", "helper", "misc", "manager2", "stuff"];
+const NAMES: [&str; 8] = [
+    "utils", "util", "common", "helpers", "helper", "misc", "manager2", "stuff",
+];
 const ENDINGS: [&str; 3] = ["_new", "_v2", "_old"];
 
 pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {

@@ -7,7 +7,9 @@ use crate::tidy::tree::Tree;
 pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, _) in tree.texts(".rs") {
-        let Some((folder, name)) = path.rsplit_once('/') else { continue };
+        let Some((folder, name)) = path.rsplit_once('/') else {
+            continue;
+        };
         let stem = name.trim_end_matches(".rs");
         let (folder, module) = match stem {
             "mod" => folder.rsplit_once('/').unwrap_or(("", folder)),
@@ -37,7 +39,13 @@ pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
 /// Whether cargo itself compiles the file.
 fn is_root(folder: &str, module: &str) -> bool {
     let is_target_folder = |name| folder.ends_with(name);
-    let targets = ["/tests", "/src/bin", "/examples", "/benches", "/fuzz_targets"];
+    let targets = [
+        "/tests",
+        "/src/bin",
+        "/examples",
+        "/benches",
+        "/fuzz_targets",
+    ];
     matches!(module, "lib" | "main" | "build") || targets.into_iter().any(is_target_folder)
 }
 
@@ -48,7 +56,10 @@ mod tests {
     #[test]
     fn a_forgotten_file_is_found() {
         let tree = Tree::of(&[
-            ("a/src/lib.rs", "mod b;\npub(crate) mod c;\n// mod forgotten;\n"),
+            (
+                "a/src/lib.rs",
+                "mod b;\npub(crate) mod c;\n// mod forgotten;\n",
+            ),
             ("a/src/b.rs", "mod d;\n"),
             ("a/src/b/d.rs", ""),
             ("a/src/c/mod.rs", "mod e;\n"),
@@ -59,7 +70,10 @@ mod tests {
             ("a/tests/it/g.rs", ""),
             ("a/build.rs", ""),
         ]);
-        let paths: Vec<_> = check(&tree).into_iter().map(|finding| finding.path).collect();
+        let paths: Vec<_> = check(&tree)
+            .into_iter()
+            .map(|finding| finding.path)
+            .collect();
         assert_eq!(paths, ["a/src/forgotten.rs", "a/tests/it/g.rs"]);
     }
 }

@@ -19,7 +19,10 @@ pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, file) in tree.files() {
         if file.size > BYTES_MAX && !is_fixture(path) && !is_lock(path) {
-            findings.push(Finding::file(path, format!("{} bytes, over {BYTES_MAX}", file.size)));
+            findings.push(Finding::file(
+                path,
+                format!("{} bytes, over {BYTES_MAX}", file.size),
+            ));
         }
     }
     for (path, text) in tree.texts(".rs") {
@@ -32,8 +35,16 @@ pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
             continue;
         }
         let parts = parts(text);
-        findings.extend(over("code", parts.production.lines().count(), PRODUCTION_MAX));
-        findings.extend(over("inline tests", parts.tests.lines().count(), INLINE_TESTS_MAX));
+        findings.extend(over(
+            "code",
+            parts.production.lines().count(),
+            PRODUCTION_MAX,
+        ));
+        findings.extend(over(
+            "inline tests",
+            parts.tests.lines().count(),
+            INLINE_TESTS_MAX,
+        ));
         if path.ends_with("src/lib.rs") {
             findings.extend(over("lib.rs", text.lines().count(), LIB_MAX));
         }
@@ -52,7 +63,10 @@ mod tests {
     #[test]
     fn a_long_file_is_found_and_its_inline_tests_count_apart() {
         let code = "fn a() {}\n".repeat(550);
-        let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "    fn b() {}\n".repeat(150));
+        let tests = format!(
+            "#[cfg(test)]\nmod tests {{\n{}}}\n",
+            "    fn b() {}\n".repeat(150)
+        );
         let fine = format!("{code}{tests}");
         let long = format!("{code}{code}");
         let tree = Tree::of(&[("a/src/fine.rs", &fine), ("a/src/long.rs", &long)]);
@@ -66,7 +80,11 @@ mod tests {
         let lines = "// x\n".repeat(700);
         let tree = Tree::of(&[("a/tests/it/b.rs", &lines), ("a/src/lib.rs", &lines)]);
         let findings = check(&tree);
-        assert!(findings.iter().all(|finding| finding.path == "a/src/lib.rs"));
+        assert!(
+            findings
+                .iter()
+                .all(|finding| finding.path == "a/src/lib.rs")
+        );
         assert_eq!(findings.len(), 2, "as a file and as a lib.rs");
     }
 

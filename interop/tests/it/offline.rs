@@ -1,0 +1,65 @@
+//! The offline tools, real and ours, with the same flags.
+
+use std::path::Path;
+
+use anyhow::Result;
+use holdfast_interop::holdfast;
+use holdfast_interop::peers::{Peer, Peers};
+use holdfast_interop::run::{self, Output};
+use serde_json::Value;
+
+/// Which program does the offline work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tool {
+    /// Real etcdutl, which makes data directories of real etcd.
+    Etcdutl,
+    /// `holdfast snapshot`, for data directories of our store.
+    Holdfast,
+    /// `holdfast snapshot`, for data directories of real etcd.
+    HoldfastForEtcd,
+}
+
+/// Where a restored member will be.
+pub(crate) struct Restored<'a> {
+    pub(crate) data_dir: &'a Path,
+    pub(crate) peer_port: u16,
+    /// How much to add to the revision; old revisions are compacted then.
+    pub(crate) bump: Option<u64>,
+}
+
+/// `snapshot restore` of a one-member cluster named `m0`.
+pub(crate) fn restore(
+    peers: &Peers,
+    tool: Tool,
+    file: &Path,
+    target: &Restored<'_>,
+) -> Result<Output> {
+    let mut command = match tool {
+        Tool::Etcdutl => peers.command(Peer::Etcdutl)?,
+        Tool::Holdfast | Tool::HoldfastForEtcd => holdfast::command()?,
+    };
+    let peer = format!("http://127.0.0.1:{}", target.peer_port);
+    command.args(["snapshot", "restore"]).arg(file);
+    command.arg("--data-dir").arg(target.data_dir);
+    command.args(["--name=m0", "--initial-cluster-token=interop"]);
+    command.arg(format!("--initial-cluster=m0={peer}"));
+    command.arg(format!("--initial-advertise-peer-urls={peer}"));
+    if let Some(bump) = target.bump {
+        command
+            .arg(format!("--bump-revision={bump}"))
+            .arg("--mark-compacted");
+    }
+    if tool == Tool::HoldfastForEtcd {
+        command.arg("--target=etcd");
+    }
+    run::run(&mut command)
+}
+
+/// `snapshot status -w json`.
+pub(crate) fn status(peers: &Peers, tool: Tool, file: &Path) -> Result<Value> {
+    let mut command = match tool {
+        Tool::Etcdutl => peers.command(Peer::Etcdutl)?,
+        Tool::Holdfast | Tool::HoldfastForEtcd => holdfast::command()?,
+    };
+    run::run(command.args(["snapshot", "status", "-w", "json"]).arg(file))?.json()
+}

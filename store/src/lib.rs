@@ -1,1 +1,3 @@
-//! Placeholder.
+//! One member of an etcd-compatible replicated store.
+
+pub mod bolt;

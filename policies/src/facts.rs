@@ -8,6 +8,10 @@ use crate::{ByteSize, Generation, Level, Sequence, SnapshotId};
 /// One backup of a vault, as its catalog sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four facts that do not depend on each other"
+)]
 pub struct BackupFact {
     /// Its id.
     pub id: SnapshotId,

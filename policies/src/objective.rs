@@ -160,9 +160,9 @@ impl Objective {
         // Nothing was written after the backup: as of that look at the source, nothing is lost.
         let (known_at, word) = match evidence.source {
             Some((revision, seen)) if revision <= newest.revision && seen > newest.time => {
-                (seen, "nothing was written until")
+                (seen, "nothing was written since, as seen")
             }
-            _ => (newest.time, "newest backup is of"),
+            _ => (newest.time, "the newest backup was read"),
         };
         match age(known_at, now) {
             Some(age) => {

@@ -1,6 +1,6 @@
 //! Durations and sizes as people write them: a number with its unit.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -17,15 +17,14 @@ use crate::id::text_serde;
 pub struct Span(Duration);
 
 /// Longest span: a thousand years of 365 days. Keeps every sum of a time and a span in range.
-const SPAN_MAX: Duration = Duration::from_secs(1000 * YEAR_SECS);
-const YEAR_SECS: u64 = 365 * 86_400;
+const SPAN_MAX: Duration = Duration::from_hours(1000 * 365 * 24);
 
 const SPAN_UNITS: [(&str, Duration); 7] = [
-    ("y", Duration::from_secs(YEAR_SECS)),
-    ("w", Duration::from_secs(7 * 86_400)),
-    ("d", Duration::from_secs(86_400)),
-    ("h", Duration::from_secs(3600)),
-    ("m", Duration::from_secs(60)),
+    ("y", Duration::from_hours(365 * 24)),
+    ("w", Duration::from_hours(7 * 24)),
+    ("d", Duration::from_hours(24)),
+    ("h", Duration::from_hours(1)),
+    ("m", Duration::from_mins(1)),
     ("s", Duration::from_secs(1)),
     ("ms", Duration::from_millis(1)),
 ];
@@ -116,7 +115,7 @@ impl fmt::Display for Span {
             let count = left / length.as_millis();
             left %= length.as_millis();
             if count > 0 {
-                text.push_str(&format!("{count}{name}"));
+                write!(text, "{count}{name}")?;
             }
         }
         f.pad(&text)

@@ -22,6 +22,3 @@ pub use plan::{Decision, RetentionPlan, Verdict};
 pub use policy::RetentionPolicy;
 pub use reason::{KeepReason, ReleaseReason};
 pub use simulate::{SIMULATED_RUNS_MAX, SimulatedDay, Simulation, simulate};
-
-#[cfg(test)]
-mod tests;

@@ -76,7 +76,7 @@ impl RetentionPolicy {
         for (place, fact) in (1..=self.keep_last).zip(counted()) {
             kept.add(fact.id, KeepReason::Last(place));
         }
-        let rules: [(Calendar, u32, fn(u32) -> KeepReason); 5] = [
+        let rules: [CalendarRule; 5] = [
             (Calendar::Hour, self.keep_hourly, KeepReason::Hourly),
             (Calendar::Day, self.keep_daily, KeepReason::Daily),
             (Calendar::Week, self.keep_weekly, KeepReason::Weekly),
@@ -229,6 +229,9 @@ impl fmt::Display for Verdict {
         }
     }
 }
+
+/// A length of calendar, how many of it are kept, and the reason given for the n-th.
+type CalendarRule = (Calendar, u32, fn(u32) -> KeepReason);
 
 /// Reasons to keep, by backup.
 #[derive(Debug, Default)]

@@ -57,7 +57,7 @@ pub(super) struct Field {
     pub(super) values: BTreeSet<u32>,
     /// It is exactly `*` (or `?`); `*/2` is a restriction.
     pub(super) is_unrestricted: bool,
-    /// It begins with `*`: it follows the clock and does not name times.
+    /// It has a `*`: it follows the clock and does not name times.
     pub(super) is_wildcard: bool,
 }
 
@@ -78,7 +78,7 @@ impl Field {
         Ok(Self {
             values,
             is_unrestricted: false,
-            is_wildcard: text.starts_with('*'),
+            is_wildcard: has_wildcard(text),
         })
     }
 
@@ -87,6 +87,10 @@ impl Field {
         let shown: Vec<String> = self.values.iter().map(|value| show(*value)).collect();
         shown.join(",")
     }
+}
+
+fn has_wildcard(text: &str) -> bool {
+    text.split(',').any(|item| item.starts_with('*'))
 }
 
 /// Reads `a`, `a-b`, `*`, `a-b/n` or `*/n`.
@@ -136,8 +140,11 @@ fn parse_range(from: &str, to: &str, kind: &Kind) -> Result<(u32, u32), String> 
 }
 
 fn parse_value(text: &str, kind: &Kind) -> Result<u32, String> {
-    let is_name = |name: &&str| name.eq_ignore_ascii_case(text);
-    let value = match kind.names.iter().position(|name| is_name(&name)) {
+    let value = match kind
+        .names
+        .iter()
+        .position(|name| name.eq_ignore_ascii_case(text))
+    {
         Some(place) => u32::try_from(place).ok().map(|place| kind.first + place),
         None => parse_number(text),
     };

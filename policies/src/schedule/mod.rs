@@ -52,17 +52,15 @@ impl Schedule {
             rule,
             text: text.to_owned(),
         };
-        let rule = match text.strip_prefix('@') {
-            None => Rule::Line(Box::new(Line::parse(text).map_err(refuse)?)),
-            Some(word) => match word.strip_prefix("every ") {
-                Some(period) => Rule::Every(parse_period(period.trim()).map_err(refuse)?),
-                None => {
-                    let line = alias(word).ok_or_else(|| {
-                        refuse("the @ forms are @yearly @annually @monthly @weekly @daily @midnight @hourly and @every 20m".to_owned())
-                    })?;
-                    Rule::Line(Box::new(Line::parse(line).map_err(refuse)?))
-                }
-            },
+        let rule = if let Some(period) = text.strip_prefix("@every ") {
+            Rule::Every(parse_period(period.trim()).map_err(refuse)?)
+        } else {
+            let line = if text.starts_with('@') {
+                alias(text).ok_or_else(|| refuse(ALIASES.to_owned()))?
+            } else {
+                text
+            };
+            Rule::Line(Box::new(Line::parse(line).map_err(refuse)?))
         };
         Ok(Self {
             text: text.to_owned(),
@@ -138,13 +136,16 @@ fn parse_period(text: &str) -> Result<TimeDelta, String> {
     Ok(period.as_delta())
 }
 
+const ALIASES: &str = "the @ forms are @yearly @annually @monthly @weekly @daily @midnight \
+                       @hourly and @every 20m";
+
 fn alias(word: &str) -> Option<&'static str> {
     Some(match word {
-        "yearly" | "annually" => "0 0 1 1 *",
-        "monthly" => "0 0 1 * *",
-        "weekly" => "0 0 * * 0",
-        "daily" | "midnight" => "0 0 * * *",
-        "hourly" => "0 * * * *",
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
         _ => return None,
     })
 }

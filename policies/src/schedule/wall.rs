@@ -96,9 +96,9 @@ fn first_after_jump(zone: Tz, wall: NaiveDateTime) -> Option<DateTime<Utc>> {
         let middle = low + (high - low) / 2;
         let middle = DateTime::from_timestamp(middle.timestamp(), 0)?;
         if is_past(middle) {
-            high = middle
+            high = middle;
         } else {
-            low = middle
+            low = middle;
         }
     }
     Some(high)

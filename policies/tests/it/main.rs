@@ -1,0 +1,12 @@
+//! Tests of the decisions from outside: an oracle, random histories, golden texts.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests may fail by panicking"
+)]
+
+mod decide;
+mod golden;
+mod histories;
+mod oracle;
+mod random;

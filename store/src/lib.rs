@@ -1,3 +1,11 @@
 //! One member of an etcd-compatible replicated store.
 
+pub mod apply;
 pub mod bolt;
+pub mod error;
+pub mod export;
+pub mod lease;
+pub mod mvcc;
+pub mod state;
+
+pub use error::{Error, ErrorKind};

@@ -211,6 +211,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A database file in etcd's format is damaged or cannot be read.
+    #[error("the database file cannot be used")]
+    DatabaseFile(#[from] crate::bolt::Error),
     /// A file that is not what it should be.
     #[error("{what} has a wrong format: {reason}")]
     Format {
@@ -293,7 +296,10 @@ impl Error {
             | Self::BackendPanic { .. }
             | Self::Record { .. }
             | Self::Format { .. } => ErrorKind::Corrupt,
-            Self::Backend { .. } | Self::Io { .. } | Self::Poisoned => ErrorKind::Internal,
+            Self::DatabaseFile(source) if source.is_corrupt() => ErrorKind::Corrupt,
+            Self::DatabaseFile(_) | Self::Backend { .. } | Self::Io { .. } | Self::Poisoned => {
+                ErrorKind::Internal
+            }
         }
     }
 }

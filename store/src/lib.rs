@@ -2,7 +2,9 @@
 
 pub mod apply;
 pub mod bolt;
+pub mod datadir;
 pub mod error;
+pub mod etcd_file;
 pub mod export;
 pub mod lease;
 pub mod mvcc;

@@ -20,6 +20,17 @@ pub struct Entry {
     pub is_bucket: bool,
 }
 
+/// One entry of a bucket, borrowed from its page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryRef<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value; for a bucket its record, which is of no use by itself.
+    pub value: &'a [u8],
+    /// Whether the entry is a bucket inside this one.
+    pub is_bucket: bool,
+}
+
 /// A position in a bucket. Holds one page a level; each page is read at most once, so that a walk
 /// ends whatever the file says.
 #[derive(Debug)]
@@ -49,19 +60,19 @@ impl<'a, R: ReadAt> Cursor<'a, R> {
         }
     }
 
-    /// The next entry: key, value, and whether it is a bucket.
-    pub fn advance(&mut self) -> Result<Option<(&[u8], &[u8], bool)>, Error> {
+    /// The next entry.
+    pub fn advance(&mut self) -> Result<Option<EntryRef<'_>>, Error> {
         let Some(span) = self.step()? else {
             return Ok(None);
         };
         let Some(frame) = self.stack.last() else {
             return Ok(None);
         };
-        Ok(Some((
-            frame.page.bytes(span.key),
-            frame.page.bytes(span.value),
-            span.is_bucket,
-        )))
+        Ok(Some(EntryRef {
+            key: frame.page.bytes(span.key),
+            value: frame.page.bytes(span.value),
+            is_bucket: span.is_bucket,
+        }))
     }
 
     /// As [`Cursor::advance`], sharing the page instead of borrowing it.

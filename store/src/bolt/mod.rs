@@ -22,7 +22,7 @@ mod visited;
 mod writer;
 
 pub use check::{PROBLEMS_MAX, Report};
-pub use cursor::{Cursor, Entry, Iter};
+pub use cursor::{Cursor, Entry, EntryRef, Iter};
 pub use digest::{DIGEST_LEN, DigestWriter};
 pub use error::{Error, Fault};
 pub use format::{DEFAULT_PAGE_SIZE, PAGE_BYTES_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VERSION};

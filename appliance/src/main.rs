@@ -1,17 +1,78 @@
-//! The `holdfast` command.
+//! The `holdfast` command: read the command line, do what it says, say how it went.
 
+mod admin;
 mod cli;
+mod clock;
+mod config;
+mod daemon;
+mod demo;
 mod exit_code;
 mod failure;
+mod health;
+mod jobs;
+mod keys;
+mod output;
+mod progress;
+mod sources;
+mod stores;
+mod telemetry;
+mod vaults;
 
-fn main() -> std::process::ExitCode {
-    let arguments: Vec<_> = std::env::args_os().skip(2).collect();
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(_) => return exit_code::ExitCode::Unexpected.into(),
-    };
-    match runtime.block_on(cli::store::run(arguments)) {
-        Ok(code) => code.into(),
-        Err(failure) => failure.exit_code().into(),
+use std::ffi::OsString;
+use std::process;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+
+use cli::args::Cli;
+use exit_code::ExitCode;
+use failure::Failure;
+use output::Format;
+
+fn main() -> anyhow::Result<process::ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the async runtime could not be started")?;
+
+    // etcd's flags are not clap's, so the words after `store` stay as they are.
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if let [_, command, rest @ ..] = words.as_slice()
+        && command == "store"
+    {
+        return Ok(ended(
+            runtime.block_on(cli::store::run(rest.to_vec())),
+            Format::Text,
+        ));
     }
+
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => return Ok(explained(&error)),
+    };
+    let format = cli.global.write_out;
+    let outcome = runtime.block_on(cli::dispatch::dispatch(cli));
+    runtime.shutdown_background();
+    Ok(ended(outcome, format))
+}
+
+/// The exit code of a command; a failure is explained first.
+fn ended(outcome: Result<ExitCode, Failure>, format: Format) -> process::ExitCode {
+    let code = outcome.unwrap_or_else(|failure| {
+        output::write_failure(&failure, format);
+        failure.exit_code()
+    });
+    code.into()
+}
+
+/// `--help` and `--version` are answers; everything else clap says is a usage error.
+fn explained(error: &clap::Error) -> process::ExitCode {
+    // When nobody reads the explanation, the exit code still tells.
+    error.print().unwrap_or_default();
+    let code = if error.use_stderr() {
+        ExitCode::Usage
+    } else {
+        ExitCode::Done
+    };
+    code.into()
 }

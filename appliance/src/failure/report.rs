@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::name::ErrorName;
 use crate::exit_code::ExitCode;
@@ -17,15 +17,45 @@ pub(crate) struct Failure {
     next: String,
 }
 
-/// How a failure looks to a program (`-w json`).
-#[derive(Serialize)]
-struct Shape<'a> {
-    error: &'a str,
+/// How a failure looks to a program (`-w json`, and between the daemon and a command).
+#[derive(Serialize, Deserialize)]
+struct Shape {
+    error: String,
     exit_code: u8,
-    what: &'a str,
-    why: &'a [String],
-    next: &'a str,
+    what: String,
+    why: Vec<String>,
+    next: String,
     page: String,
+}
+
+impl Serialize for Failure {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let shape = Shape {
+            error: self.name.slug().to_owned(),
+            exit_code: self.exit_code().number(),
+            what: self.what.clone(),
+            why: self.causes.clone(),
+            next: self.next.clone(),
+            page: self.page(),
+        };
+        shape.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Failure {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let shape = Shape::deserialize(from)?;
+        let name = ErrorName::ALL
+            .into_iter()
+            .find(|name| name.slug() == shape.error)
+            .ok_or_else(|| de::Error::custom("unknown error name"))?;
+        Ok(Self {
+            name,
+            what: shape.what,
+            causes: shape.why,
+            next: shape.next,
+        })
+    }
 }
 
 impl Failure {
@@ -101,17 +131,17 @@ impl Failure {
         self.name
     }
 
+    /// What failed and the innermost reason, on one line.
+    pub(crate) fn line(&self) -> String {
+        match self.causes.last() {
+            Some(cause) => format!("{}: {cause}", self.what),
+            None => self.what.clone(),
+        }
+    }
+
     /// One line of JSON for programs.
     pub(crate) fn to_json(&self) -> String {
-        let shape = Shape {
-            error: self.name.slug(),
-            exit_code: self.exit_code().number(),
-            what: &self.what,
-            why: &self.causes,
-            next: &self.next,
-            page: self.page(),
-        };
-        serde_json::to_string(&shape).unwrap_or_else(|_| self.to_string())
+        serde_json::to_string(self).unwrap_or_else(|_| self.to_string())
     }
 
     fn page(&self) -> String {
@@ -126,7 +156,13 @@ impl fmt::Display for Failure {
             writeln!(f, "  why:  {cause}")?;
         }
         writeln!(f, "  next: {}", self.next)?;
-        write!(f, "  code: {} {} ({})", self.exit_code().number(), self.name.slug(), self.page())
+        write!(
+            f,
+            "  code: {} {} ({})",
+            self.exit_code().number(),
+            self.name.slug(),
+            self.page()
+        )
     }
 }
 

@@ -1,0 +1,7 @@
+//! The port for people and monitors: a plain status page, `/healthz`, `/metrics`, `/api/status`.
+
+mod metrics;
+mod page;
+mod server;
+
+pub(crate) use server::{Admin, Shared};

@@ -1,0 +1,156 @@
+//! The words of `holdfast backup`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use holdfast_policies::{Level, Sequence};
+
+const NOW_EXAMPLES: &str = "\
+Examples:
+  holdfast backup now                        every source
+  holdfast backup now --source production    one of them
+  holdfast backup now -w json
+
+While `holdfast run` is up it does the work; the bundled store can only be read by it.";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  holdfast backup list                       newest first, with the proof each has reached
+  holdfast backup list -w json | jq -r '.backups[0].id'";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  holdfast backup show                       the newest
+  holdfast backup show 01980f3e-...          this one; the beginning of an id is enough";
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  holdfast backup verify                     the newest, to L2: every byte, structure, HashKV
+  holdfast backup verify --all --level L1    read every byte of every backup
+  holdfast backup verify 01980f3e-... --identity escrow/identity.age";
+
+const PRUNE_EXAMPLES: &str = "\
+Examples:
+  holdfast backup prune                      say what would go and why; remove nothing
+  holdfast backup prune --confirm            remove it
+
+The daemon prunes by itself after each newly verified backup.";
+
+const PIN_EXAMPLES: &str = "\
+Examples:
+  holdfast backup pin 01980f3e-... --reason 'before the upgrade'
+  holdfast backup pin 01980f3e-... --remove";
+
+/// Take, list, prove, keep and remove backups.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BackupCommand {
+    /// Take a backup now, read it back and prove it
+    Now(NowArgs),
+    /// List the backups in the vault
+    List(ListArgs),
+    /// Show everything known about one backup
+    Show(ShowArgs),
+    /// Read backups back and raise their proof level
+    Verify(VerifyArgs),
+    /// Remove what the retention rules release
+    Prune(PruneArgs),
+    /// Keep a backup whatever the rules say
+    Pin(PinArgs),
+}
+
+/// Take a backup now.
+#[derive(Debug, Args)]
+#[command(after_help = NOW_EXAMPLES)]
+pub(crate) struct NowArgs {
+    /// Only this source
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// The source has become another cluster on purpose (rebuilt or restored): begin a new
+    /// generation
+    #[arg(long)]
+    pub(super) accept_new_cluster: bool,
+}
+
+/// List the backups in the vault.
+#[derive(Debug, Args)]
+#[command(after_help = LIST_EXAMPLES)]
+pub(crate) struct ListArgs {
+    /// Only this source
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+}
+
+/// Show everything known about one backup.
+#[derive(Debug, Args)]
+#[command(after_help = SHOW_EXAMPLES)]
+pub(crate) struct ShowArgs {
+    /// The backup, by the beginning of its id; the newest when left out
+    pub(super) id: Option<String>,
+    /// The source, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+}
+
+/// Read backups back and raise their proof level.
+#[derive(Debug, Args)]
+#[command(after_help = VERIFY_EXAMPLES)]
+pub(crate) struct VerifyArgs {
+    /// The backup, by the beginning of its id; the newest when left out
+    #[arg(conflicts_with = "all")]
+    pub(super) id: Option<String>,
+    /// Every backup of the source
+    #[arg(long)]
+    pub(super) all: bool,
+    /// The level to prove: L0, L1 or L2
+    #[arg(long, default_value_t = Level::L2)]
+    pub(super) level: Level,
+    /// The source, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// An age identity instead of `restore.identity_file`
+    #[arg(long, value_name = "FILE")]
+    pub(super) identity: Option<PathBuf>,
+}
+
+/// Remove what the retention rules release.
+#[derive(Debug, Args)]
+#[command(after_help = PRUNE_EXAMPLES)]
+pub(crate) struct PruneArgs {
+    /// The source, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// Remove, rather than say what would be removed
+    #[arg(long)]
+    pub(super) confirm: bool,
+    /// Times of backups up to this place of the chain were looked at and are right
+    #[arg(long, value_name = "SEQUENCE", value_parser = sequence)]
+    pub(super) confirm_times: Option<Sequence>,
+}
+
+/// Keep a backup whatever the rules say.
+#[derive(Debug, Args)]
+#[command(after_help = PIN_EXAMPLES)]
+pub(crate) struct PinArgs {
+    /// The backup, by the beginning of its id
+    pub(super) id: String,
+    /// The source, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// Let it go again
+    #[arg(long)]
+    pub(super) remove: bool,
+    /// Why, for whoever asks later
+    #[arg(
+        long,
+        default_value = "",
+        value_name = "TEXT",
+        conflicts_with = "remove"
+    )]
+    pub(super) reason: String,
+}
+
+fn sequence(text: &str) -> Result<Sequence, String> {
+    text.parse()
+        .map(Sequence)
+        .map_err(|_| format!("`{text}` is not a place in the chain"))
+}

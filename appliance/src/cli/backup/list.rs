@@ -1,0 +1,247 @@
+//! `holdfast backup list` and `show`.
+
+use std::fmt::Write as _;
+
+use chrono::{DateTime, Utc};
+use comfy_table::{Table, TableStyle};
+use holdfast_policies::{ByteSize, Level, SnapshotId};
+use holdfast_restore::{Backup, Manifest, Proof};
+use serde::Serialize;
+
+use super::super::dispatch::Context;
+use super::args::{ListArgs, ShowArgs};
+use crate::exit_code::ExitCode;
+use crate::failure::Failure;
+use crate::health::moment;
+use crate::vaults;
+
+/// One backup of the list.
+#[derive(Debug, Clone, Serialize)]
+struct BackupLine {
+    source: String,
+    id: SnapshotId,
+    sequence: u64,
+    time: DateTime<Utc>,
+    revision: i64,
+    keys: u64,
+    bytes: u64,
+    stored_bytes: u64,
+    level: Option<Level>,
+    proven_at: Option<DateTime<Utc>>,
+    is_damaged: bool,
+    is_pinned: bool,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    backups: Vec<BackupLine>,
+    problems: Vec<String>,
+}
+
+/// Lists the backups of each source asked for, newest first.
+pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let settings = context.settings()?;
+    let mut shape = Listed {
+        backups: Vec::new(),
+        problems: Vec::new(),
+    };
+    for source in settings.sources(args.source.as_deref())? {
+        let catalog = vaults::catalog(&settings, &source.name).await?;
+        let name = source.name.as_str();
+        shape
+            .backups
+            .extend(catalog.backups.iter().rev().map(|one| line_of(name, one)));
+        shape
+            .problems
+            .extend(catalog.flaws.iter().map(|flaw| format!("{name}: {flaw}")));
+    }
+    context.output.show(&shape, table_of)?;
+    let is_damaged = shape.backups.iter().any(|one| one.is_damaged);
+    Ok(if is_damaged || !shape.problems.is_empty() {
+        ExitCode::Corrupt
+    } else {
+        ExitCode::Done
+    })
+}
+
+/// What a list says of a backup.
+fn line_of(source: &str, backup: &Backup) -> BackupLine {
+    let manifest = &backup.manifest;
+    let level = backup.level();
+    let proven = backup.proofs.iter().rfind(|proof| proof.level == level);
+    BackupLine {
+        source: source.to_owned(),
+        id: manifest.id,
+        sequence: manifest.sequence.0,
+        time: manifest.started,
+        revision: manifest.content.revision,
+        keys: manifest.content.keys,
+        bytes: manifest.content.bytes,
+        stored_bytes: manifest.stored_bytes(),
+        level,
+        proven_at: proven.map(|proof| proof.at),
+        is_damaged: backup.is_damaged(),
+        is_pinned: backup.is_pinned,
+    }
+}
+
+fn table_of(listed: &Listed) -> String {
+    if listed.backups.is_empty() && listed.problems.is_empty() {
+        return "no backups yet; `holdfast backup now` takes one".to_owned();
+    }
+    let mut table = Table::new();
+    table.load_style(TableStyle::new());
+    table.set_header([
+        "ID", "SOURCE", "TAKEN", "REVISION", "KEYS", "STORED", "PROOF", "",
+    ]);
+    for one in &listed.backups {
+        let level = match (one.level, one.is_damaged) {
+            (_, true) => "DAMAGED".to_owned(),
+            (Some(level), false) => format!("{level} {}", level.word()),
+            (None, false) => "none".to_owned(),
+        };
+        table.add_row([
+            one.id.to_string(),
+            one.source.clone(),
+            moment(one.time),
+            one.revision.to_string(),
+            one.keys.to_string(),
+            ByteSize::new(one.stored_bytes).rounded(),
+            level,
+            if one.is_pinned {
+                "pinned".to_owned()
+            } else {
+                String::new()
+            },
+        ]);
+    }
+    let rows: Vec<String> = table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    let mut text = rows.join("\n");
+    for problem in &listed.problems {
+        push(&mut text, &format!("\nproblem: {problem}"));
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    level: Option<Level>,
+    is_damaged: bool,
+    is_pinned: bool,
+    observed: DateTime<Utc>,
+    manifest: &'a Manifest,
+    proofs: &'a [Proof],
+    flaws: Vec<String>,
+}
+
+/// Shows one backup.
+pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let settings = context.settings()?;
+    let source = settings.source(args.source.as_deref())?;
+    let catalog = vaults::catalog(&settings, &source.name).await?;
+    let backup = vaults::pick(&catalog, args.id.as_deref())?;
+    let shape = Shown {
+        level: backup.level(),
+        is_damaged: backup.is_damaged(),
+        is_pinned: backup.is_pinned,
+        observed: backup.observed,
+        manifest: &backup.manifest,
+        proofs: &backup.proofs,
+        flaws: backup.flaws.iter().map(ToString::to_string).collect(),
+    };
+    context.output.show(&shape, text_of)?;
+    Ok(if shape.is_damaged {
+        ExitCode::Corrupt
+    } else {
+        ExitCode::Done
+    })
+}
+
+fn text_of(shape: &Shown<'_>) -> String {
+    let manifest = shape.manifest;
+    let content = &manifest.content;
+    let level = match (shape.level, shape.is_damaged) {
+        (_, true) => "DAMAGED".to_owned(),
+        (Some(level), false) => format!("{level} ({})", level.word()),
+        (None, false) => "none".to_owned(),
+    };
+    let recipients = manifest.encryption.recipients();
+    let sealing = if recipients.is_empty() {
+        "in clear".to_owned()
+    } else {
+        format!("sealed for {}", recipients.join(", "))
+    };
+    let mut text = String::new();
+    push(&mut text, &format!("backup    {}", manifest.id));
+    push(
+        &mut text,
+        &format!(
+            "source    {} ({} {})",
+            manifest.cluster, manifest.source.kind, manifest.source.endpoint
+        ),
+    );
+    push(
+        &mut text,
+        &format!(
+            "taken     {} to {}",
+            moment(manifest.started),
+            moment(manifest.finished)
+        ),
+    );
+    push(
+        &mut text,
+        &format!(
+            "place     {} of generation {}",
+            manifest.sequence, manifest.generation
+        ),
+    );
+    push(
+        &mut text,
+        &format!(
+            "content   revision {}, compacted at {}, {} keys, {} leases",
+            content.revision, content.compact_revision, content.keys, content.leases
+        ),
+    );
+    push(
+        &mut text,
+        &format!(
+            "hash      HashKV {} at {}",
+            content.hash_kv, content.revision
+        ),
+    );
+    push(
+        &mut text,
+        &format!(
+            "size      {} bytes, {} stored in {} parts",
+            content.bytes,
+            manifest.stored_bytes(),
+            manifest.parts.len()
+        ),
+    );
+    push(&mut text, &format!("sealing   {sealing}"));
+    push(&mut text, &format!("proof     {level}"));
+    for proof in shape.proofs {
+        let level = proof
+            .level
+            .map_or("none".to_owned(), |level| level.to_string());
+        push(
+            &mut text,
+            &format!("          {} {level}", moment(proof.at)),
+        );
+    }
+    for flaw in &shape.flaws {
+        push(&mut text, &format!("flaw      {flaw}"));
+    }
+    if shape.is_pinned {
+        push(&mut text, "pinned    stays whatever the rules say");
+    }
+    text
+}
+
+fn push(text: &mut String, line: &str) {
+    // Writing to a String cannot fail.
+    writeln!(text, "{line}").unwrap_or_default();
+}

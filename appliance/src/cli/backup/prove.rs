@@ -1,0 +1,150 @@
+//! `holdfast backup verify`.
+
+use holdfast_policies::{Level, SnapshotId};
+use holdfast_restore::{Proof, VerifyOptions, proof, verify};
+use serde::Serialize;
+
+use super::super::dispatch::Context;
+use super::super::key::load_identity;
+use super::args::VerifyArgs;
+use crate::config::Settings;
+use crate::exit_code::ExitCode;
+use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::jobs::backup::work_dir;
+use crate::progress::Meter;
+use crate::{keys, vaults};
+
+#[derive(Serialize)]
+struct Verified {
+    wanted: Level,
+    backups: Vec<VerifiedOne>,
+    problems: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct VerifiedOne {
+    id: SnapshotId,
+    level: Option<Level>,
+    flaws: Vec<String>,
+    notes: Vec<String>,
+    hash_kv: Option<u32>,
+    parts_read: u64,
+    bytes: u64,
+}
+
+/// Verifies what was asked for, records the proofs, and says what was found.
+pub(super) async fn run(args: &VerifyArgs, context: &Context) -> Result<ExitCode, Failure> {
+    if args.level > Level::L2 {
+        return Err(Failure::usage(
+            format!("{} is not proven by reading", args.level),
+            "`holdfast drill run` proves L3; here L0, L1 and L2 are possible",
+        ));
+    }
+    let settings = context.settings()?;
+    let source = settings.source(args.source.as_deref())?;
+    let mut keys = keys::reading(&settings)?;
+    if let Some(file) = &args.identity {
+        keys.identities = Some(load_identity(file)?);
+    }
+    let vault = vaults::read(&settings).await?;
+    let catalog = vaults::catalog_in(&vault, &settings, &source.name, &keys.trust).await?;
+    let ids: Vec<SnapshotId> = if args.all {
+        catalog.backups.iter().map(|one| one.id()).collect()
+    } else {
+        vec![vaults::pick(&catalog, args.id.as_deref())?.id()]
+    };
+    if ids.is_empty() && catalog.flaws.is_empty() {
+        let what = format!("there is no backup of `{}` yet", source.name);
+        return Err(Failure::new(ErrorName::NoBackup, what));
+    }
+    let meter = Meter::new(context.output);
+    let mut shape = Verified {
+        wanted: args.level,
+        backups: Vec::new(),
+        problems: Vec::new(),
+    };
+    for id in ids {
+        let now = context.clock.now();
+        let options = VerifyOptions {
+            upto: args.level,
+            now,
+            work_dir: work_dir(&settings)?,
+        };
+        let proof = verify(&vault, &catalog, id, &keys, &options, &meter.sink())
+            .await
+            .or_fail(format!("the backup {id} was not verified"))?;
+        record(&settings, &proof, context).await?;
+        shape.backups.push(one_of(proof));
+    }
+    meter.finish();
+    shape.problems = catalog.flaws.iter().map(ToString::to_string).collect();
+    context.output.show(&shape, text_of)?;
+    Ok(code_of(&shape))
+}
+
+/// Keeps the proof in the vault, where this host may write into it.
+async fn record(settings: &Settings, proof: &Proof, context: &Context) -> Result<(), Failure> {
+    if !settings.signing_key_file().exists() {
+        context
+            .output
+            .note("the proof is not stored: there is no signing key on this host");
+        return Ok(());
+    }
+    let signer = keys::signer(settings)?;
+    let vault = vaults::write(settings, &signer, context.clock.now()).await?;
+    proof::record(&vault, proof, &signer)
+        .await
+        .or_fail(format!("the proof of {} was not stored", proof.id))
+}
+
+fn one_of(proof: Proof) -> VerifiedOne {
+    VerifiedOne {
+        id: proof.id,
+        level: proof.level,
+        flaws: proof.flaws.iter().map(ToString::to_string).collect(),
+        hash_kv: proof.evidence.hash_kv,
+        parts_read: proof.evidence.parts_read,
+        bytes: proof.evidence.plain_bytes,
+        notes: proof.evidence.notes,
+    }
+}
+
+fn code_of(shape: &Verified) -> ExitCode {
+    let is_flawed = shape.backups.iter().any(|one| !one.flaws.is_empty());
+    if is_flawed || !shape.problems.is_empty() {
+        return ExitCode::Corrupt;
+    }
+    let falls_short = shape
+        .backups
+        .iter()
+        .any(|one| one.level < Some(shape.wanted));
+    if falls_short {
+        ExitCode::Denied
+    } else {
+        ExitCode::Done
+    }
+}
+
+fn text_of(shape: &Verified) -> String {
+    let mut lines = Vec::new();
+    for one in &shape.backups {
+        let level = one.level.map_or("not even L0".to_owned(), |level| {
+            format!("{level} ({})", level.word())
+        });
+        let hash = one
+            .hash_kv
+            .map_or(String::new(), |hash| format!(", HashKV {hash}"));
+        lines.push(format!("{}  {level}{hash}", one.id));
+        lines.extend(one.flaws.iter().map(|flaw| format!("  flaw: {flaw}")));
+        if one.level < Some(shape.wanted) {
+            lines.extend(one.notes.iter().map(|note| format!("  note: {note}")));
+        }
+    }
+    lines.extend(
+        shape
+            .problems
+            .iter()
+            .map(|problem| format!("problem: {problem}")),
+    );
+    lines.join("\n")
+}

@@ -1,0 +1,95 @@
+//! `holdfast backup prune` and `pin`.
+
+use holdfast_policies::RetentionPlan;
+use holdfast_restore::pin::{self, Pin};
+use holdfast_restore::prune::Pruned;
+use serde::Serialize;
+
+use super::super::dispatch::Context;
+use super::args::{PinArgs, PruneArgs};
+use crate::exit_code::ExitCode;
+use crate::failure::{Failure, OrFail as _};
+use crate::jobs::prune as job;
+use crate::{keys, vaults};
+
+#[derive(Serialize)]
+struct PruneShape {
+    is_dry_run: bool,
+    plan: RetentionPlan,
+    outcome: Option<Pruned>,
+}
+
+/// Says what would go, or lets it go.
+pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let settings = context.settings()?;
+    let source = settings.source(args.source.as_deref())?;
+    let now = context.clock.now();
+    let catalog = vaults::catalog(&settings, &source.name).await?;
+    let plan = job::plan_confirmed(&settings, &catalog, now, args.confirm_times)?;
+    let outcome = if args.confirm {
+        let signer = keys::signer(&settings)?;
+        let vault = vaults::write(&settings, &signer, now).await?;
+        Some(job::carry_out(&settings, &vault, &source.name, &plan, (&signer, now)).await?)
+    } else {
+        None
+    };
+    let shape = PruneShape {
+        is_dry_run: !args.confirm,
+        plan,
+        outcome,
+    };
+    context.output.show(&shape, |shape| {
+        let mut text = shape.plan.to_string();
+        match &shape.outcome {
+            None if shape.plan.release.is_empty() => {}
+            None => text.push_str("\nnothing was removed: give --confirm to do it"),
+            Some(done) => {
+                text.push_str(&format!(
+                    "\n{} removed",
+                    done.removed.len() + done.finished.len()
+                ));
+                for (id, why) in &done.refused {
+                    text.push_str(&format!("\n{id} stays: {why}"));
+                }
+            }
+        }
+        text
+    })?;
+    let is_refused = shape.outcome.is_some_and(|done| !done.refused.is_empty());
+    Ok(if is_refused {
+        ExitCode::Denied
+    } else {
+        ExitCode::Done
+    })
+}
+
+/// Pins a backup, or lets it go again.
+pub(super) async fn pin(args: &PinArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let settings = context.settings()?;
+    let source = settings.source(args.source.as_deref())?;
+    let catalog = vaults::catalog(&settings, &source.name).await?;
+    let backup = vaults::pick(&catalog, Some(&args.id))?;
+    let (signer, now) = (keys::signer(&settings)?, context.clock.now());
+    let vault = vaults::write(&settings, &signer, now).await?;
+    let wish = Pin {
+        id: backup.id(),
+        cluster: source.name.clone(),
+        number: 0,
+        is_pinned: !args.remove,
+        reason: args.reason.clone(),
+        at: now,
+    };
+    let id = wish.id;
+    let shape = wish.clone();
+    pin::set(&vault, wish, &signer)
+        .await
+        .or_fail(format!("the backup {id} was not pinned"))?;
+    context.output.show(&shape, |shape| {
+        if shape.is_pinned {
+            format!("{id} is pinned: it stays whatever the rules say")
+        } else {
+            format!("{id} is no longer pinned: the rules decide again")
+        }
+    })?;
+    Ok(ExitCode::Done)
+}

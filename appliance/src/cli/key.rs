@@ -1,0 +1,144 @@
+//! `holdfast key`: make keys, and show which ones are in use.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::dispatch::Context;
+use crate::exit_code::ExitCode;
+use crate::failure::{Failure, OrFail as _};
+use crate::keys::{self, NewKeys};
+
+const GENERATE_EXAMPLES: &str = "\
+Examples:
+  holdfast key generate --dir /root/holdfast-keys
+  holdfast key generate --dir escrow        a second identity to keep in a safe; add its
+                                            recipient to `policies.encryption.recipients`";
+
+/// Make and show keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make an age identity and a signing key, readable by you alone
+    Generate(GenerateArgs),
+    /// Show the public side of the keys in use, and where the secret side lies
+    Show(ShowArgs),
+}
+
+/// Make an age identity and a signing key.
+#[derive(Debug, Args)]
+#[command(after_help = GENERATE_EXAMPLES)]
+pub(crate) struct GenerateArgs {
+    /// The folder to put them in; made when missing, existing keys are never replaced
+    #[arg(long, value_name = "DIR", default_value = "holdfast-keys")]
+    dir: PathBuf,
+}
+
+/// Show the keys in use.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {}
+
+#[derive(Serialize)]
+struct Generated {
+    recipient: String,
+    signer: String,
+    identity_file: PathBuf,
+    signing_key_file: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    identity_file: PathBuf,
+    can_open: Vec<String>,
+    sealed_for: Option<Vec<String>>,
+    signing_key_file: PathBuf,
+    trusted_signers: Vec<String>,
+}
+
+/// Does one of them.
+pub(crate) fn run(command: &KeyCommand, context: &Context) -> Result<ExitCode, Failure> {
+    match command {
+        KeyCommand::Generate(args) => generate(args, context),
+        KeyCommand::Show(ShowArgs {}) => show(context),
+    }
+}
+
+fn generate(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let made = keys::generate(&args.dir)?;
+    let shape = Generated {
+        recipient: made.recipient.text().to_owned(),
+        signer: made.verifier.to_text(),
+        identity_file: made.identity_file.clone(),
+        signing_key_file: made.signing_file.clone(),
+    };
+    context.output.show(&shape, |_| advice(&made))?;
+    Ok(ExitCode::Done)
+}
+
+/// What a person should know about new keys.
+pub(crate) fn advice(made: &NewKeys) -> String {
+    format!(
+        "age identity:  {identity}\n  opens backups; whoever has it can read them. Keep a copy \
+         where neither this host\n  nor the vault can take it with them: without it the backups \
+         are lost.\nrecipient:     {recipient}\n  public; backups are sealed for it.\n\
+         signing key:   {signing}\n  says that a backup comes from here. Keep a copy beside the \
+         identity.\nsigner:        {signer}\n  public; other hosts name it in \
+         `restore.trusted_signers` to trust these backups.",
+        identity = made.identity_file.display(),
+        recipient = made.recipient.text(),
+        signing = made.signing_file.display(),
+        signer = made.verifier.to_text(),
+    )
+}
+
+fn show(context: &Context) -> Result<ExitCode, Failure> {
+    let settings = context.settings()?;
+    let texts = |all: &[holdfast_restore::key::Recipient]| {
+        all.iter()
+            .map(|one| one.text().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let identities = keys::identities(&settings)?;
+    let sealed_for = keys::recipients(&settings)?;
+    let shape = Shown {
+        identity_file: settings.identity_file(),
+        can_open: identities
+            .as_ref()
+            .map(|all| texts(all.recipients()))
+            .unwrap_or_default(),
+        sealed_for: sealed_for.as_deref().map(texts),
+        signing_key_file: settings.signing_key_file(),
+        trusted_signers: keys::trust(&settings)?
+            .keys()
+            .iter()
+            .map(|key| key.to_text())
+            .collect(),
+    };
+    context.output.show(&shape, |shape| {
+        let sealed = match &shape.sealed_for {
+            Some(all) => all.join("\n                "),
+            None => "nobody: backups are written in clear (`encryption: none`)".to_owned(),
+        };
+        let opens = if shape.can_open.is_empty() {
+            format!("none here: {} does not exist", shape.identity_file.display())
+        } else {
+            format!("{}\n                {}", shape.identity_file.display(), shape.can_open.join("\n                "))
+        };
+        format!(
+            "sealed for      {sealed}\nidentity        {opens}\nsigning key     {}\ntrusted signers {}",
+            shape.signing_key_file.display(),
+            shape.trusted_signers.join("\n                "),
+        )
+    })?;
+    Ok(ExitCode::Done)
+}
+
+/// Checks that a file given on the command line opens as an identity.
+pub(crate) fn load_identity(
+    file: &std::path::Path,
+) -> Result<holdfast_restore::key::Identities, Failure> {
+    holdfast_restore::key::Identities::load(file).or_fail(format!(
+        "the age identity {} cannot be used",
+        file.display()
+    ))
+}

@@ -1,0 +1,345 @@
+//! `holdfast restore`: pick a backup, print the plan, rebuild a cluster from it.
+
+use std::path::PathBuf;
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use holdfast_restore::UniqueId;
+use holdfast_restore::ledger;
+use holdfast_restore::plan::NewMember;
+use holdfast_restore::{
+    Catalog, Pick, RestoreOptions, RestorePlan, Restored, plan_restore, rebuild,
+};
+use serde::Serialize;
+
+use super::dispatch::Context;
+use super::key::load_identity;
+use crate::config::Settings;
+use crate::exit_code::ExitCode;
+use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::jobs::acceptance;
+use crate::progress::Meter;
+use crate::{keys, vaults};
+
+/// Where a member's peers find it when nothing is said; etcdutl's default.
+const DEFAULT_PEER_URL: &str = "http://localhost:2380";
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast restore --data-dir new.holdfast
+      the newest backup that a drill has proven (it says how much newer an unproven one is), as a
+      data directory for `holdfast store --data-dir new.holdfast`
+  holdfast restore --latest --data-dir new.holdfast --dry-run
+      print the plan for the newest backup, proven or not, and stop
+  holdfast restore --at 2026-11-30T08:00:00Z --data-dir new.holdfast
+      the newest backup begun at or before that time
+  holdfast restore --revision 120000 --data-dir new.holdfast
+      the newest backup whose content is not newer than that revision
+  holdfast restore --target etcd --data-dir m1.etcd --name m1 \\
+      --initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380
+      a data directory that a real etcd 3.5 to 3.7 starts from; repeat for m2
+
+An existing directory is never touched. Clients of the old cluster are safe: revisions are bumped
+beyond anything they may have seen and everything older is compacted, so that an old watcher is
+told to start anew instead of missing changes in silence.";
+
+/// Rebuild a cluster from a backup.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RestoreArgs {
+    /// The backup, by the beginning of its id
+    #[arg(conflicts_with_all = ["latest", "at", "revision"])]
+    pub(super) id: Option<String>,
+    /// The newest backup, proven or not
+    #[arg(long, conflicts_with_all = ["at", "revision"])]
+    pub(super) latest: bool,
+    /// The newest backup begun at or before this time (RFC 3339)
+    #[arg(long, value_name = "TIME", conflicts_with = "revision")]
+    pub(super) at: Option<DateTime<Utc>>,
+    /// The newest backup whose content is not newer than this revision
+    #[arg(long, value_name = "REVISION")]
+    pub(super) revision: Option<i64>,
+    /// The source whose backups are meant, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// The age identity that opens the backup, instead of `restore.identity_file`
+    #[arg(long, value_name = "FILE")]
+    pub(super) identity: Option<PathBuf>,
+
+    /// The data directory to make; must not exist
+    #[arg(long, value_name = "DIR", help_heading = "Target")]
+    pub(super) data_dir: PathBuf,
+    /// What will run from it
+    #[arg(long, value_enum, default_value_t = Target::Holdfast, value_name = "KIND",
+        help_heading = "Target")]
+    pub(super) target: Target,
+    /// The member's name
+    #[arg(
+        long,
+        default_value = "default",
+        value_name = "NAME",
+        help_heading = "Target"
+    )]
+    pub(super) name: String,
+    /// The members of the new cluster, as name=peer-url pairs
+    #[arg(long, value_name = "MEMBERS", help_heading = "Target")]
+    pub(super) initial_cluster: Option<String>,
+    /// A name for the new cluster; a new one is made each time unless given, and all members of
+    /// one cluster need the same
+    #[arg(long, value_name = "TOKEN", help_heading = "Target")]
+    pub(super) initial_cluster_token: Option<String>,
+    /// The member's peer URLs, where they are not those of --initial-cluster
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "URLS",
+        help_heading = "Target"
+    )]
+    pub(super) initial_advertise_peer_urls: Vec<String>,
+
+    /// How far revisions jump: `auto` (beyond anything the ledger has seen), a number, or 0
+    #[arg(long, default_value = "auto", value_name = "N", value_parser = Bump::parse,
+        help_heading = "Safety of old clients")]
+    pub(super) bump_revision: Bump,
+    /// Compact everything before the bump, so that old watchers are told
+    #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true",
+        action = clap::ArgAction::Set, value_name = "BOOL",
+        help_heading = "Safety of old clients")]
+    pub(super) mark_compacted: bool,
+    /// Drop alarms: a NOSPACE alarm in the backup would make the new cluster refuse writes
+    #[arg(long, help_heading = "Safety of old clients")]
+    pub(super) clear_alarms: bool,
+
+    /// Print the plan and stop
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
+
+/// Prints the plan and carries it out.
+pub(crate) async fn run(args: &RestoreArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let settings = context.settings()?;
+    let source = settings.source(args.source.as_deref())?;
+    let mut keys = keys::reading(&settings)?;
+    if let Some(file) = &args.identity {
+        keys.identities = Some(load_identity(file)?);
+    }
+    let vault = vaults::read(&settings).await?;
+    let catalog = vaults::catalog_in(&vault, &settings, &source.name, &keys.trust).await?;
+    let plan = plan(args, &catalog)?;
+    let mut shape = Shape {
+        is_dry_run: args.dry_run,
+        plan,
+        outcome: None,
+        notes: Vec::new(),
+    };
+    if args.dry_run {
+        context.output.show(&shape, |shape| {
+            format!("{}\nnothing was written (--dry-run)", shape.plan)
+        })?;
+        return Ok(ExitCode::Done);
+    }
+    context.output.say(shape.plan.to_string())?;
+    refuse_existing(&shape.plan)?;
+    shape.notes = observe(&settings, &shape.plan, context).await?;
+    let meter = Meter::new(context.output);
+    let restored = rebuild(&vault, &shape.plan, &keys, &meter.sink())
+        .await
+        .or_fail(format!("the backup {} was not restored", shape.plan.id))?;
+    meter.finish();
+    acceptance::accept(&settings, &source.name, restored.cluster_id)?;
+    shape.outcome = Some(restored);
+    context.output.show(&shape, text_of)?;
+    Ok(ExitCode::Done)
+}
+
+fn plan(args: &RestoreArgs, catalog: &Catalog) -> Result<RestorePlan, Failure> {
+    let pick = match (&args.id, args.latest, args.at, args.revision) {
+        (Some(id), ..) => Pick::Id(vaults::pick(catalog, Some(id))?.id()),
+        (None, true, ..) => Pick::Latest,
+        (None, false, Some(time), _) => Pick::Time(time),
+        (None, false, None, Some(revision)) => Pick::Revision(revision),
+        (None, false, None, None) => Pick::LatestProven,
+    };
+    let options = RestoreOptions {
+        target: match args.target {
+            Target::Holdfast => holdfast_restore::Target::Holdfast,
+            Target::Etcd => holdfast_restore::Target::Etcd,
+        },
+        data_dir: args.data_dir.clone(),
+        write: vec![args.name.clone()],
+        members: members(args)?,
+        bump: match args.bump_revision {
+            Bump::Auto => holdfast_restore::Bump::Auto,
+            Bump::By(0) => holdfast_restore::Bump::None,
+            Bump::By(by) => holdfast_restore::Bump::By(by),
+        },
+        mark_compacted: args.mark_compacted,
+        token: args.initial_cluster_token.clone(),
+        clear_alarms: args.clear_alarms,
+        restore_id: UniqueId::generate(),
+        work_dir: None,
+    };
+    let planned = plan_restore(catalog, pick, &options).or_fail(format!(
+        "no restore of `{}` can be planned",
+        catalog.cluster
+    ));
+    match pick {
+        Pick::LatestProven => planned.map_err(|failure| {
+            failure.next(
+                "`holdfast restore --latest` takes the newest undamaged backup although no drill \
+                 has proven it; `holdfast drill run` proves it",
+            )
+        }),
+        _ => planned,
+    }
+}
+
+/// The members of the new cluster: `name=url` pairs, a name may come several times.
+fn members(args: &RestoreArgs) -> Result<Vec<NewMember>, Failure> {
+    let own = format!("{}={DEFAULT_PEER_URL}", args.name);
+    let text = args.initial_cluster.as_deref().unwrap_or(&own);
+    let mut members: Vec<NewMember> = Vec::new();
+    for pair in text
+        .split(',')
+        .map(str::trim)
+        .filter(|pair| !pair.is_empty())
+    {
+        let (name, url) = pair.split_once('=').ok_or_else(|| {
+            Failure::usage(
+                format!("`{pair}` in --initial-cluster has no `=`"),
+                "write name=peer-url pairs: m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380",
+            )
+        })?;
+        match members.iter_mut().find(|member| member.name == name) {
+            Some(member) => member.peer_urls.push(url.to_owned()),
+            None => members.push(NewMember {
+                name: name.to_owned(),
+                peer_urls: vec![url.to_owned()],
+            }),
+        }
+    }
+    let Some(own) = members.iter_mut().find(|member| member.name == args.name) else {
+        return Err(Failure::usage(
+            format!("the member `{}` is not in --initial-cluster", args.name),
+            "give --name one of its names",
+        ));
+    };
+    if !args.initial_advertise_peer_urls.is_empty() {
+        own.peer_urls.clone_from(&args.initial_advertise_peer_urls);
+    }
+    Ok(members)
+}
+
+fn refuse_existing(plan: &RestorePlan) -> Result<(), Failure> {
+    if plan.data_dir.exists() {
+        return Err(Failure::new(
+            ErrorName::TargetExists,
+            format!("the data directory {} exists and was not touched", plan.data_dir.display()),
+        )
+        .next("name another --data-dir, or move the existing one away (and keep it until you are sure)"));
+    }
+    Ok(())
+}
+
+/// Writes down which revision clients will see, before they can: here, and in the vault where this
+/// host may write. Returns what a person should know.
+async fn observe(
+    settings: &Settings,
+    plan: &RestorePlan,
+    context: &Context,
+) -> Result<Vec<String>, Failure> {
+    let now = context.clock.now();
+    let observation = plan.observation(now);
+    let file = vaults::ledger_file(settings, &plan.cluster);
+    if let Some(dir) = file.parent() {
+        keys::make_private_dir(dir)?;
+    }
+    ledger::record_local(&file, &observation)
+        .or_fail(format!("the ledger {} was not written", file.display()))?;
+    if !settings.signing_key_file().exists() {
+        return Ok(vec![
+            "the new revision is in this host's ledger only: there is no signing key here to \
+             write it into the vault"
+                .to_owned(),
+        ]);
+    }
+    let signer = keys::signer(settings)?;
+    let recorded = match vaults::write(settings, &signer, now).await {
+        Ok(vault) => ledger::record(&vault, &observation, &signer)
+            .await
+            .or_fail("the vault's ledger was not written"),
+        Err(failure) => Err(failure),
+    };
+    Ok(match recorded {
+        Ok(()) => Vec::new(),
+        // In a disaster a vault that can only be read must do.
+        Err(failure) => vec![format!(
+            "the new revision is in this host's ledger only: {}",
+            failure.line()
+        )],
+    })
+}
+
+fn text_of(shape: &Shape) -> String {
+    let Some(outcome) = &shape.outcome else {
+        return String::new();
+    };
+    let plan = &shape.plan;
+    let mut text = format!(
+        "restored: {} keys, revision {} (HashKV {} at {} before the bump), cluster {:x}",
+        outcome.keys, outcome.revision, outcome.hash_kv, plan.revision, outcome.cluster_id
+    );
+    for note in &shape.notes {
+        text.push_str(&format!("\nnote: {note}"));
+    }
+    for member in &outcome.written {
+        let program = match plan.target {
+            holdfast_restore::Target::Holdfast => "holdfast store",
+            holdfast_restore::Target::Etcd => "etcd",
+        };
+        text.push_str(&format!(
+            "\nstart it: {program} --name {} --data-dir {}",
+            member.name,
+            member.data_dir.display()
+        ));
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct Shape {
+    is_dry_run: bool,
+    plan: RestorePlan,
+    outcome: Option<Restored>,
+    notes: Vec<String>,
+}
+
+/// What will run from the new data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Target {
+    /// The bundled store.
+    Holdfast,
+    /// A real etcd.
+    Etcd,
+}
+
+/// How far revisions jump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bump {
+    /// Beyond anything the ledger has seen.
+    Auto,
+    /// By this much.
+    By(i64),
+}
+
+impl Bump {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            number => match number.parse() {
+                Ok(by) if by >= 0 => Ok(Self::By(by)),
+                _ => Err("give `auto` or a number that is not negative".to_owned()),
+            },
+        }
+    }
+}

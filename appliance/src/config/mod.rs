@@ -1,0 +1,18 @@
+//! The one configuration file, `holdfast.yaml`: its sections, where values come from, its reference.
+//!
+//! Sections are named after the crates they set up. A value comes from a flag, else from the
+//! environment, else from the file, else from the default; unknown keys are refused.
+
+#[macro_use]
+mod section;
+mod example;
+mod load;
+mod reference;
+mod sections;
+mod settings;
+
+pub(crate) use example::{Example, render as render_example};
+pub(crate) use load::{Loaded, Origin, load};
+pub(crate) use reference::render as render_reference;
+pub(crate) use sections::Source;
+pub(crate) use settings::Settings;

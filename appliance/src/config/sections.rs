@@ -1,0 +1,177 @@
+//! The sections of `holdfast.yaml` and what each key means when it is left out.
+
+use std::path::PathBuf;
+
+use holdfast_policies::{
+    BackupPolicy, ByteSize, ClusterName, DrillPolicy, EncryptionRule, Objective, RetentionPolicy,
+};
+use holdfast_restore::source::SourceSpec;
+use holdfast_restore::vault::VaultSpec;
+use serde::{Deserialize, Serialize};
+
+use crate::telemetry::LogFormat;
+
+section! {
+    /// Everything in `holdfast.yaml`. Every key may be left out, `policies.encryption` excepted.
+    Config {
+        /// The daemon itself.
+        appliance: Appliance = Appliance::default(),
+        /// The bundled etcd-compatible store.
+        store: Store = Store::default(),
+        /// What is backed up, and where to.
+        restore: Restore = Restore::default(),
+        /// When to back up, for whom to seal, what to keep, what is promised.
+        policies: Policies = Policies::default(),
+        /// How a restore is rehearsed.
+        drills: Drills = Drills::default(),
+    }
+}
+
+section! {
+    /// The daemon itself.
+    Appliance {
+        /// Where this host keeps its store, keys, local ledger and scratch space; a relative path
+        /// starts at the folder of the configuration file.
+        data_dir: PathBuf = PathBuf::from("holdfast-data"),
+        /// The port for people and monitors.
+        admin: Admin = Admin::default(),
+        /// The log lines.
+        log: Log = Log::default(),
+    }
+}
+
+section! {
+    /// The port for people and monitors: status page, `/healthz`, `/metrics`.
+    Admin {
+        /// Whether to serve it.
+        enabled: bool = true,
+        /// The address to listen on. It has no login: keep it on loopback or behind a proxy.
+        listen: String = "127.0.0.1:2384".to_owned(),
+    }
+}
+
+section! {
+    /// The log lines, on standard error.
+    Log {
+        /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as
+        /// `info,holdfast_store=debug`.
+        level: String = "info".to_owned(),
+        /// `auto` (text on a terminal, JSON otherwise), `json` or `text`.
+        format: LogFormat = LogFormat::Auto,
+    }
+}
+
+section! {
+    /// The bundled store that `holdfast run` starts: one member.
+    Store {
+        /// Whether to start it. Switch it off where only real etcd clusters are backed up.
+        enabled: bool = true,
+        /// The member's name.
+        name: String = "default".to_owned(),
+        /// Where clients connect, as `http://host:port`; port 0 takes any free port.
+        listen_client_urls: Vec<String> = vec!["http://127.0.0.1:2379".to_owned()],
+        /// What clients are told to connect to; empty means `listen_client_urls`.
+        advertise_client_urls: Vec<String> = Vec::new(),
+        /// The address of the member in its cluster's member list.
+        peer_urls: Vec<String> = vec!["http://127.0.0.1:2380".to_owned()],
+        /// How large the state may grow before writes are refused; 0 is etcd's 2 GiB.
+        quota: ByteSize = ByteSize::new(0),
+        /// Forgetting superseded revisions.
+        auto_compaction: AutoCompaction = AutoCompaction::default(),
+    }
+}
+
+section! {
+    /// Forgetting superseded revisions of the bundled store.
+    AutoCompaction {
+        /// `periodic` or `revision`.
+        mode: String = "periodic".to_owned(),
+        /// How much history stays: a duration for `periodic`, a number for `revision`; 0 keeps all.
+        retention: String = "0".to_owned(),
+    }
+}
+
+section! {
+    /// What is backed up, and where to.
+    Restore {
+        /// Where backups live: `{local: {path: DIR}}` or `{s3: {bucket: NAME, ...}}`; left out, it is
+        /// the folder `vault` in the data directory.
+        vault: Option<VaultSpec> = None,
+        /// What is backed up, one entry for each cluster: `{name: NAME, kind: bundled}` or `{name: NAME,
+        /// kind: {etcd: {endpoints: [...]}}}`. The name is its folder in the vault.
+        sources: Vec<Source> = bundled_only(),
+        /// The age identity that opens backups, needed for restores, drills and any proof above L0;
+        /// empty means `keys/identity.age` in the data directory. Leave the file out where this
+        /// host must not be able to read backups.
+        identity_file: PathBuf = PathBuf::new(),
+        /// The Ed25519 key that signs manifests; empty means `keys/signing.key` in the data
+        /// directory.
+        signing_key_file: PathBuf = PathBuf::new(),
+        /// Public signing keys (hex) of other appliances whose backups are trusted here, besides
+        /// our own.
+        trusted_signers: Vec<String> = Vec::new(),
+    }
+}
+
+section! {
+    /// When to back up, for whom to seal, what to keep, what is promised.
+    Policies {
+        /// For whom backups are sealed: `{recipients: [age1...], recipients_file: FILE}`, or `none`
+        /// for backups in clear. A file that does not say is refused.
+        encryption: Option<EncryptionRule> = None,
+        /// When backups are taken and how far each is proven.
+        backup: BackupPolicy = BackupPolicy::default(),
+        /// When restores are rehearsed.
+        drill: DrillPolicy = DrillPolicy::default(),
+        /// Which backups stay. Applied only after a newly verified backup.
+        retention: RetentionPolicy = RetentionPolicy::default(),
+        /// What must hold at all times; `status` compares it with the evidence.
+        objective: Objective = Objective::default(),
+    }
+}
+
+section! {
+    /// How a restore is rehearsed.
+    Drills {
+        /// What a drill boots: `holdfast` (the bundled store) or `etcd` (needs `etcd_binary`).
+        target: DrillTarget = DrillTarget::Holdfast,
+        /// The `etcd` program for drills with `target: etcd`.
+        etcd_binary: PathBuf = PathBuf::new(),
+        /// Where scratch members live; empty means `scratch` in the data directory.
+        scratch_dir: PathBuf = PathBuf::new(),
+        /// The most a drill may write to `scratch_dir`.
+        budget: ByteSize = ByteSize::new(16 << 30),
+    }
+}
+
+/// One thing that is backed up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Source {
+    /// The name in commands, in the vault and in metrics.
+    pub(crate) name: ClusterName,
+    /// What it is: `bundled`, or `{etcd: {endpoints: [...]}}`.
+    pub(crate) kind: SourceSpec,
+}
+
+/// What is backed up where nothing is configured: the store of this daemon.
+fn bundled_only() -> Vec<Source> {
+    // The name is a literal that fits.
+    let name = "bundled".parse::<ClusterName>();
+    name.into_iter()
+        .map(|name| Source {
+            name,
+            kind: SourceSpec::Bundled,
+        })
+        .collect()
+}
+
+/// What a drill boots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum DrillTarget {
+    /// The bundled store.
+    Holdfast,
+    /// A real etcd.
+    Etcd,
+}

@@ -1,0 +1,71 @@
+//! How the errors of the crates below become failures: the one place that branches on their kinds.
+
+use holdfast_restore::{Error as RestoreError, ErrorKind};
+
+use super::name::ErrorName;
+use super::report::Failure;
+
+/// Adds what was being done to an error on its way to a person.
+pub(crate) trait OrFail<T> {
+    /// `what` says what could not be done and names the object.
+    fn or_fail(self, what: impl Into<String>) -> Result<T, Failure>;
+}
+
+impl<T> OrFail<T> for Result<T, RestoreError> {
+    fn or_fail(self, what: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| from_restore(what.into(), &error))
+    }
+}
+
+impl<T> OrFail<T> for Result<T, std::io::Error> {
+    fn or_fail(self, what: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| Failure::io(what, &error))
+    }
+}
+
+impl<T> OrFail<T> for Result<T, holdfast_policies::Error> {
+    fn or_fail(self, what: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(ErrorName::ConfigInvalid, what).because(&error))
+    }
+}
+
+fn from_restore(what: String, error: &RestoreError) -> Failure {
+    let name = match error {
+        RestoreError::NotAVault { .. } | RestoreError::NothingToRestore { .. } => {
+            ErrorName::NoBackup
+        }
+        RestoreError::TargetExists { .. } => ErrorName::TargetExists,
+        RestoreError::NoRecipients => ErrorName::EncryptionNotConfigured,
+        RestoreError::VaultSettings { .. } => ErrorName::ConfigInvalid,
+        _ => by_kind(error.kind()),
+    };
+    let failure = Failure::new(name, what).because(error);
+    match error {
+        RestoreError::ClusterChanged { .. } => failure.next(
+            "if the cluster was rebuilt or restored on purpose, run `holdfast backup now \
+             --accept-new-cluster` once",
+        ),
+        RestoreError::IdentityNeeded { .. } | RestoreError::NoMatchingIdentity { .. } => failure
+            .next(
+                "give the age identity with --identity FILE or `restore.identity_file`; `holdfast \
+                 backup show` says for which recipients a backup is sealed",
+            ),
+        RestoreError::NotEnoughSpace { .. } => {
+            failure.next("free the space, or name a data directory on a larger disk")
+        }
+        _ => failure,
+    }
+}
+
+fn by_kind(kind: ErrorKind) -> ErrorName {
+    match kind {
+        ErrorKind::Invalid => ErrorName::Usage,
+        ErrorKind::NotFound => ErrorName::NotFound,
+        ErrorKind::Conflict => ErrorName::InUse,
+        ErrorKind::Denied => ErrorName::Denied,
+        ErrorKind::Exhausted => ErrorName::Exhausted,
+        ErrorKind::Unavailable => ErrorName::Unavailable,
+        ErrorKind::Corrupt => ErrorName::Corrupt,
+        ErrorKind::Internal => ErrorName::Unexpected,
+    }
+}

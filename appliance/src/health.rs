@@ -1,0 +1,216 @@
+//! How a source stands, from what is in its vault: freshness is never what the process believes.
+
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use holdfast_policies::objective::{BackupPoint, DrillPoint};
+use holdfast_policies::{Evidence, Level, ObjectiveStatus, Schedule, SnapshotId};
+use holdfast_restore::{Backup, Catalog, ReadOnly, Trust, Vault};
+use serde::Serialize;
+
+use crate::config::{Settings, Source};
+use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::jobs::drill::{self, DrillSummary};
+use crate::{keys, vaults};
+
+/// A backup in a few words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct BackupWords {
+    /// Its id.
+    pub(crate) id: SnapshotId,
+    /// When it was begun.
+    pub(crate) time: DateTime<Utc>,
+    /// Revision of its content.
+    pub(crate) revision: i64,
+    /// The proof it has reached.
+    pub(crate) level: Level,
+}
+
+/// How a source stands.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct SourceStatus {
+    /// The source.
+    pub(crate) source: String,
+    /// The objectives, judged.
+    pub(crate) objectives: ObjectiveStatus,
+    /// The newest usable backup.
+    pub(crate) newest: Option<BackupWords>,
+    /// The newest backup that a drill has proven.
+    pub(crate) newest_proven: Option<BackupWords>,
+    /// Backups in the vault.
+    pub(crate) backups: usize,
+    /// The newest drill.
+    pub(crate) last_drill: Option<DrillSummary>,
+    /// The newest drill that passed.
+    pub(crate) last_passed_drill: Option<DrillSummary>,
+    /// When the next backup is planned.
+    pub(crate) next_backup: Option<DateTime<Utc>>,
+    /// When the next drill is planned.
+    pub(crate) next_drill: Option<DateTime<Utc>>,
+    /// What in the vault needs a person's eye.
+    pub(crate) problems: Vec<String>,
+}
+
+/// Reads the vault and judges the objectives of one source.
+pub(crate) async fn gather(
+    settings: &Settings,
+    source: &Source,
+    now: DateTime<Utc>,
+) -> Result<SourceStatus, Failure> {
+    let policies = settings.policies()?;
+    let trust = match keys::trust(settings) {
+        Ok(trust) => trust,
+        // Before the first start there is no key, and nothing that it could have signed.
+        Err(_) if settings.makes_keys() => Trust::default(),
+        Err(failure) => return Err(failure),
+    };
+    let (catalog, drills) = match read(settings, source, &trust).await {
+        Ok((vault, catalog)) => {
+            let drills = drill::reports(&vault, &source.name, &trust).await?;
+            (Some(catalog), drills)
+        }
+        // No vault yet is an answer: there is no evidence at all.
+        Err(failure) if failure.name() == ErrorName::NoBackup => (None, Vec::new()),
+        Err(failure) => return Err(failure),
+    };
+    let evidence = evidence(catalog.as_ref(), &drills, policies.objective.rpo_level);
+    let invalid = "the schedule cannot be used";
+    let next = |schedule: Option<Schedule>, last: Option<DateTime<Utc>>| {
+        schedule.and_then(|schedule| schedule.next_after(last.unwrap_or(now)))
+    };
+    let last_backup = catalog
+        .as_ref()
+        .and_then(Catalog::newest)
+        .map(|one| one.manifest.started);
+    let last_drill = drills.first().map(|one| one.started);
+    Ok(SourceStatus {
+        source: source.name.to_string(),
+        objectives: policies.objective.judge(&evidence, now),
+        newest: evidence.newest.as_ref().map(words),
+        newest_proven: evidence.newest_proven.as_ref().map(words),
+        backups: catalog.as_ref().map_or(0, |catalog| catalog.backups.len()),
+        last_passed_drill: drills.iter().find(|one| one.is_passed).cloned(),
+        next_backup: next(policies.backup.schedule().or_fail(invalid)?, last_backup),
+        next_drill: next(policies.drill.schedule().or_fail(invalid)?, last_drill),
+        last_drill: drills.into_iter().next(),
+        problems: catalog.as_ref().map(problems).unwrap_or_default(),
+    })
+}
+
+async fn read(
+    settings: &Settings,
+    source: &Source,
+    trust: &Trust,
+) -> Result<(Vault<ReadOnly>, Catalog), Failure> {
+    let vault = vaults::read(settings).await?;
+    let catalog = vaults::catalog_in(&vault, settings, &source.name, trust).await?;
+    Ok((vault, catalog))
+}
+
+fn evidence(catalog: Option<&Catalog>, drills: &[DrillSummary], level: Level) -> Evidence {
+    let newest_at = |level: Level| {
+        let mut newest_first = catalog.into_iter().flat_map(|one| one.backups.iter().rev());
+        newest_first
+            .find(|one| one.fact().holds_at(level))
+            .map(point)
+    };
+    Evidence {
+        newest: newest_at(level),
+        newest_proven: newest_at(Level::L3),
+        source: None,
+        last_drill: drills.first().map(drill_point),
+        last_passed: drills.iter().find(|one| one.is_passed).map(drill_point),
+    }
+}
+
+fn point(backup: &Backup) -> BackupPoint {
+    BackupPoint {
+        id: backup.id(),
+        time: backup.manifest.started,
+        revision: backup.manifest.content.revision,
+        level: backup.level().unwrap_or(Level::L0),
+    }
+}
+
+fn drill_point(drill: &DrillSummary) -> DrillPoint {
+    DrillPoint {
+        id: drill.id,
+        time: drill.ended,
+        is_passed: drill.is_passed,
+        rto: drill.rto,
+    }
+}
+
+fn words(point: &BackupPoint) -> BackupWords {
+    BackupWords {
+        id: point.id,
+        time: point.time,
+        revision: point.revision,
+        level: point.level,
+    }
+}
+
+fn problems(catalog: &Catalog) -> Vec<String> {
+    let history = catalog.flaws.iter().map(ToString::to_string);
+    let damaged = catalog
+        .backups
+        .iter()
+        .filter(|one| one.is_damaged())
+        .map(|one| {
+            let flaws = one
+                .flaws
+                .iter()
+                .chain(one.proofs.iter().flat_map(|proof| &proof.flaws));
+            let why: Vec<String> = flaws.take(3).map(ToString::to_string).collect();
+            format!("backup {} is damaged: {}", one.id(), why.join("; "))
+        });
+    history.chain(damaged).collect()
+}
+
+/// A time for people.
+pub(crate) fn moment(time: DateTime<Utc>) -> String {
+    time.format("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
+impl fmt::Display for BackupWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            id,
+            time,
+            revision,
+            level,
+        } = self;
+        write!(
+            f,
+            "{id} {level} of {} at revision {revision}",
+            moment(*time)
+        )
+    }
+}
+
+impl fmt::Display for SourceStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
+        writeln!(f, "{}", self.source)?;
+        writeln!(f, "  loss now (RPO)    {}", self.objectives.rpo)?;
+        writeln!(f, "  back in (RTO)     {}", self.objectives.rto)?;
+        writeln!(f, "  rehearsed         {}", self.objectives.drill)?;
+        writeln!(
+            f,
+            "  newest backup     {}",
+            or_none(self.newest.as_ref().map(ToString::to_string))
+        )?;
+        let proven = self.newest_proven.as_ref().map(ToString::to_string);
+        writeln!(f, "  newest proven     {}", or_none(proven))?;
+        let drill = self.last_drill.as_ref().map(DrillSummary::line);
+        writeln!(f, "  last drill        {}", or_none(drill))?;
+        writeln!(f, "  in the vault      {} backups", self.backups)?;
+        let planned = |next: Option<DateTime<Utc>>| next.map_or("not planned".to_owned(), moment);
+        writeln!(f, "  next backup       {}", planned(self.next_backup))?;
+        write!(f, "  next drill        {}", planned(self.next_drill))?;
+        for problem in &self.problems {
+            write!(f, "\n  PROBLEM           {problem}")?;
+        }
+        Ok(())
+    }
+}

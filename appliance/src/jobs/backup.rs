@@ -1,0 +1,324 @@
+//! One backup from beginning to end: read the source, store it sealed, read it back, prove it, then
+//! let go of what the rules release.
+//!
+//! The backup exists when `capture` returns. What comes after cannot make it go away: a failure to
+//! prove or to prune is told beside it.
+
+use std::path::PathBuf;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use holdfast_policies::{Level, SnapshotId};
+use holdfast_restore::key::{Keys, Signer};
+use holdfast_restore::{
+    CaptureOptions, Captured, Catalog, Proof, ReadBack, ReadWrite, Sealer, Source, Vault,
+    VerifyOptions, capture, proof, prune as removal, verify,
+};
+use serde::{Deserialize, Serialize};
+
+use super::scheduler::Outcome;
+use super::{acceptance, prune};
+use crate::clock::Clock;
+use crate::config::{self, Settings};
+use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::progress::Meter;
+use crate::{keys, vaults};
+
+/// Members of a source that are tried before a backup is given up.
+const ATTEMPTS: u32 = 3;
+
+/// Parts of no backup are removed when they are older than this: no run takes that long.
+const ORPHAN_AGE: TimeDelta = TimeDelta::hours(48);
+
+/// What a backup came to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct BackupReport {
+    /// The source.
+    pub(crate) source: String,
+    /// The backup.
+    pub(crate) id: SnapshotId,
+    /// Its place in the chain.
+    pub(crate) sequence: u64,
+    /// Revision of its content.
+    pub(crate) revision: i64,
+    /// Live keys in it.
+    pub(crate) keys: u64,
+    /// Bytes of the snapshot.
+    pub(crate) bytes: u64,
+    /// Bytes in the vault.
+    pub(crate) stored_bytes: u64,
+    /// The level it was proven to.
+    pub(crate) level: Option<Level>,
+    /// `HashKV` recomputed from the backup.
+    pub(crate) hash_kv: Option<u32>,
+    /// Whether it is sealed.
+    pub(crate) is_sealed: bool,
+    /// How long it took, proof included.
+    pub(crate) seconds: f64,
+    /// Backups that retention removed after it.
+    pub(crate) pruned: Vec<SnapshotId>,
+    /// What a person should know.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A backup, or why there is none.
+pub(crate) type BackupOutcome = Result<BackupReport, Failure>;
+
+impl Outcome for BackupOutcome {
+    fn is_worth_retrying(&self) -> bool {
+        self.as_ref()
+            .is_err_and(|failure| failure.name() == ErrorName::Unavailable)
+    }
+
+    fn summary(&self) -> Result<String, String> {
+        match self {
+            Ok(report) => Ok(report.line()),
+            Err(failure) => Err(failure.line()),
+        }
+    }
+}
+
+impl BackupReport {
+    /// One line.
+    pub(crate) fn line(&self) -> String {
+        let level = self
+            .level
+            .map_or("unproven".to_owned(), |level| level.to_string());
+        format!(
+            "{} {level} revision {} {} keys in {:.1} s",
+            self.id, self.revision, self.keys, self.seconds
+        )
+    }
+}
+
+/// How a backup is taken.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wishes {
+    /// The source has become another cluster on purpose.
+    pub(crate) accept_new_cluster: bool,
+}
+
+/// What one run works with.
+struct Run<'a> {
+    settings: &'a Settings,
+    source: &'a config::Source,
+    clock: &'a Clock,
+    meter: &'a Meter,
+    vault: Vault<ReadWrite>,
+    signer: Signer,
+    keys: Keys,
+    notes: Vec<String>,
+}
+
+/// Takes one backup of `opened`, which is `source` made ready.
+pub(crate) async fn run(
+    settings: &Settings,
+    source: &config::Source,
+    opened: &dyn Source,
+    clock: &Clock,
+    meter: &Meter,
+    wishes: Wishes,
+) -> BackupOutcome {
+    let began = tokio::time::Instant::now();
+    let sealer = sealer(settings)?;
+    let signer = keys::signer(settings)?;
+    let vault = vaults::write(settings, &signer, clock.now()).await?;
+    let keys = keys::reading(settings)?;
+    let mut run = Run {
+        settings,
+        source,
+        clock,
+        meter,
+        vault,
+        signer,
+        keys,
+        notes: Vec::new(),
+    };
+    let captured = run.capture(opened, &sealer, wishes).await?;
+    let proof = run.prove(&captured).await;
+    let level = proof.as_ref().and_then(|proof| proof.level);
+    let pruned = run.prune(level).await;
+    let content = &captured.manifest.content;
+    Ok(BackupReport {
+        source: source.name.to_string(),
+        id: captured.manifest.id,
+        sequence: captured.manifest.sequence.0,
+        revision: content.revision,
+        keys: content.keys,
+        bytes: content.bytes,
+        stored_bytes: captured.manifest.stored_bytes(),
+        level,
+        hash_kv: proof.and_then(|proof| proof.evidence.hash_kv),
+        is_sealed: sealer.is_encrypting(),
+        seconds: began.elapsed().as_secs_f64(),
+        pruned,
+        notes: run.notes,
+    })
+}
+
+/// Whom backups are sealed for; fails closed.
+fn sealer(settings: &Settings) -> Result<Sealer, Failure> {
+    match keys::recipients(settings)? {
+        None => Ok(Sealer::none()),
+        Some(recipients) => Sealer::to_recipients(recipients).or_fail("backups cannot be sealed"),
+    }
+}
+
+impl Run<'_> {
+    async fn capture(
+        &mut self,
+        opened: &dyn Source,
+        sealer: &Sealer,
+        wishes: Wishes,
+    ) -> Result<Captured, Failure> {
+        let options = CaptureOptions {
+            cluster: self.source.name.clone(),
+            now: self.clock.now(),
+            trust: self.keys.trust.clone(),
+            generation: None,
+            accept_new_cluster: wishes.accept_new_cluster || self.is_restored_here(opened).await,
+            read_back: ReadBack::Sizes,
+            work_dir: work_dir(self.settings)?,
+            ledger: Some(ledger_file(self.settings, self.source)?),
+            attempts: ATTEMPTS,
+        };
+        let progress = self.meter.sink();
+        let captured = capture(
+            &options,
+            opened,
+            &self.vault,
+            sealer,
+            &self.signer,
+            &progress,
+        )
+        .await
+        .or_fail(format!("no backup of `{}` was taken", self.source.name))?;
+        self.notes.extend(captured.warnings.iter().cloned());
+        Ok(captured)
+    }
+
+    /// Whether the source is a cluster that this host restored.
+    async fn is_restored_here(&self, opened: &dyn Source) -> bool {
+        let observed = opened
+            .latest_revision()
+            .await
+            .ok()
+            .and_then(|seen| seen.cluster_id);
+        observed.is_some_and(|id| acceptance::is_accepted(self.settings, &self.source.name, &id))
+    }
+
+    /// Proves the new backup as far as the policy and the keys at hand allow.
+    async fn prove(&mut self, captured: &Captured) -> Option<Proof> {
+        let upto = self.settings.config.policies.backup.verify;
+        let id = captured.manifest.id;
+        match self.try_to_prove(id, upto).await {
+            Ok(proof) => {
+                self.notes
+                    .extend(proof.flaws.iter().map(ToString::to_string));
+                if proof.level < Some(upto) {
+                    self.notes.extend(proof.evidence.notes.iter().cloned());
+                }
+                Some(proof)
+            }
+            Err(failure) => {
+                self.notes.push(format!(
+                    "the backup was stored and not proven: {}",
+                    failure.line()
+                ));
+                None
+            }
+        }
+    }
+
+    async fn try_to_prove(&self, id: SnapshotId, upto: Level) -> Result<Proof, Failure> {
+        let catalog = self.catalog().await?;
+        let options = VerifyOptions {
+            upto,
+            now: self.clock.now(),
+            work_dir: work_dir(self.settings)?,
+        };
+        let progress = self.meter.sink();
+        let proof = verify(&self.vault, &catalog, id, &self.keys, &options, &progress)
+            .await
+            .or_fail(format!("the backup {id} was not verified"))?;
+        proof::record(&self.vault, &proof, &self.signer)
+            .await
+            .or_fail(format!("the proof of {id} was not stored"))?;
+        Ok(proof)
+    }
+
+    /// Lets go of what the rules release, after a newly verified backup only.
+    async fn prune(&mut self, level: Option<Level>) -> Vec<SnapshotId> {
+        if level < Some(self.settings.config.policies.retention.count_from) {
+            self.notes
+                .push("nothing is pruned: the new backup does not count yet".to_owned());
+            return Vec::new();
+        }
+        match self.try_to_prune().await {
+            Ok(removed) => removed,
+            Err(failure) => {
+                self.notes
+                    .push(format!("nothing was pruned: {}", failure.line()));
+                Vec::new()
+            }
+        }
+    }
+
+    async fn try_to_prune(&mut self) -> Result<Vec<SnapshotId>, Failure> {
+        let now = self.clock.now();
+        let catalog = self.catalog().await?;
+        let plan = prune::plan(self.settings, &catalog, now)?;
+        let cluster = &self.source.name;
+        let pruned = prune::carry_out(
+            self.settings,
+            &self.vault,
+            cluster,
+            &plan,
+            (&self.signer, now),
+        )
+        .await?;
+        self.notes.extend(
+            pruned
+                .refused
+                .iter()
+                .map(|(id, why)| format!("{id} stays: {why}")),
+        );
+        let swept = removal::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
+            .await
+            .or_fail("parts of no backup were not removed")?;
+        if swept > 0 {
+            self.notes
+                .push(format!("{swept} parts of no backup were removed"));
+        }
+        Ok(pruned.removed)
+    }
+
+    async fn catalog(&self) -> Result<Catalog, Failure> {
+        vaults::catalog_in(
+            &self.vault,
+            self.settings,
+            &self.source.name,
+            &self.keys.trust,
+        )
+        .await
+    }
+}
+
+/// A folder of this host for sealed spools.
+pub(crate) fn work_dir(settings: &Settings) -> Result<PathBuf, Failure> {
+    let dir = settings.data_dir().join("spool");
+    keys::make_private_dir(&dir)?;
+    Ok(dir)
+}
+
+fn ledger_file(settings: &Settings, source: &config::Source) -> Result<PathBuf, Failure> {
+    let file = vaults::ledger_file(settings, &source.name);
+    if let Some(dir) = file.parent() {
+        keys::make_private_dir(dir)?;
+    }
+    Ok(file)
+}
+
+/// When the newest backup of `source` in the vault was begun.
+pub(crate) fn last_start(catalog: &Catalog) -> Option<DateTime<Utc>> {
+    catalog.newest().map(|backup| backup.manifest.started)
+}

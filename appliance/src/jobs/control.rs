@@ -1,0 +1,123 @@
+//! The daemon's private door: a socket in the data directory on which commands of the same user ask
+//! for a run now, so that one process alone works on a source.
+//!
+//! One line of JSON asks, one line of JSON answers. The folder is readable by its owner only, and
+//! that is the login.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::backup::BackupReport;
+use super::drill::DrillSummary;
+use crate::failure::{Failure, OrFail as _};
+
+/// Longest request, in bytes.
+const REQUEST_BYTES_MAX: u64 = 16 * 1024;
+/// Longest answer, in bytes.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// Longest wait for a request on an open connection.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a command may ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ask {
+    /// A backup of this source.
+    Backup {
+        /// The source.
+        source: String,
+        /// It has become another cluster on purpose.
+        accept_new_cluster: bool,
+    },
+    /// A drill of this source's newest backup.
+    Drill {
+        /// The source.
+        source: String,
+    },
+}
+
+/// What comes back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// The backup that was taken.
+    Backup(Box<BackupReport>),
+    /// The drill that was run.
+    Drill(Box<DrillSummary>),
+    /// It did not work.
+    Failed(Failure),
+}
+
+/// Where the socket of the daemon on `data_dir` is.
+pub(crate) fn socket_path(data_dir: &Path) -> PathBuf {
+    data_dir.join("control.sock")
+}
+
+/// Opens the socket; a leftover of a dead daemon is replaced (the caller holds the lock).
+pub(crate) fn listen(data_dir: &Path) -> Result<UnixListener, Failure> {
+    let path = socket_path(data_dir);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Failure::io(
+                format!("{} cannot be replaced", path.display()),
+                &error,
+            ));
+        }
+        _ => {}
+    }
+    UnixListener::bind(&path).or_fail(format!("the socket {} cannot be opened", path.display()))
+}
+
+/// Reads one request from a connection.
+pub(crate) async fn receive(stream: &mut UnixStream) -> Result<Ask, Failure> {
+    let mut line = String::new();
+    let mut reader = BufReader::new(stream.take(REQUEST_BYTES_MAX));
+    let read = tokio::time::timeout(REQUEST_TIMEOUT, reader.read_line(&mut line)).await;
+    match read {
+        Ok(Ok(_)) => serde_json::from_str(&line).map_err(|error| {
+            Failure::usage(
+                "the request is not one",
+                "use the same version of `holdfast`",
+            )
+            .because(&error)
+        }),
+        Ok(Err(error)) => Err(Failure::io("the request could not be read", &error)),
+        Err(_elapsed) => Err(Failure::usage("no request came", "ask within five seconds")),
+    }
+}
+
+/// Sends the answer.
+pub(crate) async fn reply(stream: &mut UnixStream, answer: &Answer) -> Result<(), Failure> {
+    let mut line = serde_json::to_vec(answer)
+        .map_err(|e| Failure::unexpected("the answer could not be written", &e))?;
+    line.push(b'\n');
+    stream
+        .write_all(&line)
+        .await
+        .or_fail("the answer could not be sent")
+}
+
+/// Asks the daemon on `data_dir`; `None` when there is no daemon.
+pub(crate) async fn ask(data_dir: &Path, ask: &Ask) -> Result<Option<Answer>, Failure> {
+    let path = socket_path(data_dir);
+    let Ok(mut stream) = UnixStream::connect(&path).await else {
+        return Ok(None);
+    };
+    let what = || format!("the daemon at {} does not answer", path.display());
+    let mut line = serde_json::to_vec(ask)
+        .map_err(|e| Failure::unexpected("the request could not be written", &e))?;
+    line.push(b'\n');
+    stream.write_all(&line).await.or_fail(what())?;
+    let mut answer = String::new();
+    let mut reader = BufReader::new(stream.take(ANSWER_BYTES_MAX));
+    reader.read_line(&mut answer).await.or_fail(what())?;
+    serde_json::from_str(&answer).map(Some).map_err(|error| {
+        Failure::new(crate::failure::ErrorName::Unavailable, what())
+            .because(&error)
+            .next("it may be stopping, or of another version; see its log")
+    })
+}

@@ -1,0 +1,325 @@
+//! The jobs of the daemon: one backup job and one drill job for each source, each with a door for
+//! requests from outside.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::backup::{self, BackupOutcome, Wishes};
+use super::board::Board;
+use super::control::{self, Answer, Ask};
+use super::drill::{self, DrillOutcome};
+use super::scheduler::{self, Plan, REQUESTS_MAX};
+use crate::cli::args::Global;
+use crate::clock::Clock;
+use crate::config::{Settings, Source};
+use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::progress::Meter;
+use crate::stores::RunningMember;
+use crate::{keys, sources, vaults};
+
+/// Connections to the control socket served at once.
+const CONNECTIONS_MAX: usize = 16;
+
+/// What every job works with.
+#[derive(Debug, Clone)]
+pub(crate) struct Shop {
+    /// The settings, read once at start.
+    pub(crate) settings: Arc<Settings>,
+    /// What time it is.
+    pub(crate) clock: Clock,
+    /// The flags to hand on to children.
+    pub(crate) global: Global,
+    /// The bundled store, where there is one.
+    pub(crate) member: Option<RunningMember>,
+    /// What the jobs did.
+    pub(crate) board: Board,
+    /// Asks for the vault to be read again.
+    pub(crate) refresh: watch::Sender<()>,
+}
+
+/// A backup asked for from outside.
+#[derive(Debug)]
+pub(crate) struct BackupRequest {
+    wishes: Wishes,
+    reply: oneshot::Sender<BackupOutcome>,
+}
+
+/// Where requests from outside go, by source.
+#[derive(Debug, Default)]
+pub(crate) struct Doors {
+    backups: BTreeMap<String, mpsc::Sender<BackupRequest>>,
+    drills: BTreeMap<String, mpsc::Sender<oneshot::Sender<DrillOutcome>>>,
+}
+
+/// A task of the daemon and its name.
+type Task = (String, BoxFuture<'static, Result<(), Failure>>);
+
+impl Shop {
+    /// The tasks of one source; their doors are added to `doors`.
+    pub(crate) async fn tasks(
+        &self,
+        source: &Source,
+        doors: &mut Doors,
+        stop: &CancellationToken,
+    ) -> Result<Vec<Task>, Failure> {
+        let (backup_plan, drill_plan) = self.plans(source).await?;
+        let name = source.name.to_string();
+        let (door, requests) = mpsc::channel(REQUESTS_MAX);
+        doors.backups.insert(name.clone(), door);
+        let backups = self
+            .clone()
+            .back_up(source.clone(), backup_plan, requests, stop.clone());
+        let (door, requests) = mpsc::channel(REQUESTS_MAX);
+        doors.drills.insert(name.clone(), door);
+        let drills = self
+            .clone()
+            .rehearse(source.clone(), drill_plan, requests, stop.clone());
+        Ok(vec![
+            (format!("backup/{name}"), Box::pin(backups)),
+            (format!("drill/{name}"), Box::pin(drills)),
+        ])
+    }
+
+    /// When the jobs of a source run. The vault says when they last did; one that does not answer
+    /// now must not keep the store from starting.
+    async fn plans(&self, source: &Source) -> Result<(Plan, Plan), Failure> {
+        let policies = self.settings.policies()?;
+        let invalid = "the schedule cannot be used";
+        let since = self.clock.now();
+        let (last_backup, last_drill) = match self.last_starts(source).await {
+            Ok(last) => last,
+            Err(failure) if failure.name() == ErrorName::NoBackup => (None, None),
+            Err(failure) => {
+                let (source, failure) = (source.name.as_str(), failure.line());
+                tracing::warn!(
+                    source,
+                    failure,
+                    "the vault does not say when the last backup was"
+                );
+                (None, None)
+            }
+        };
+        let backup = Plan {
+            schedule: policies.backup.schedule().or_fail(invalid)?,
+            missed: policies.backup.missed_run,
+            since,
+            last_start: last_backup,
+        };
+        let drill = Plan {
+            schedule: policies.drill.schedule().or_fail(invalid)?,
+            missed: policies.drill.missed_run,
+            since,
+            last_start: last_drill,
+        };
+        Ok((backup, drill))
+    }
+
+    async fn last_starts(&self, source: &Source) -> Result<(Moment, Moment), Failure> {
+        let trust = keys::trust(&self.settings)?;
+        let vault = vaults::read(&self.settings).await?;
+        let catalog = vaults::catalog_in(&vault, &self.settings, &source.name, &trust).await?;
+        let reports = drill::reports(&vault, &source.name, &trust).await?;
+        Ok((
+            backup::last_start(&catalog),
+            reports.first().map(|one| one.started),
+        ))
+    }
+
+    async fn back_up(
+        self,
+        source: Source,
+        plan: Plan,
+        requests: mpsc::Receiver<BackupRequest>,
+        stop: CancellationToken,
+    ) -> Result<(), Failure> {
+        let entry = self.board.entry("backup", source.name.as_str());
+        let (shop, source) = (&self, &source);
+        scheduler::run(
+            plan,
+            &self.clock,
+            &entry,
+            &stop,
+            requests,
+            |request| async move {
+                let wishes = request
+                    .as_ref()
+                    .map(|one: &BackupRequest| one.wishes)
+                    .unwrap_or_default();
+                let outcome = shop.one_backup(source, wishes).await;
+                shop.refresh.send_replace(());
+                let ended = scheduler::Ended::of(&outcome);
+                if let Some(request) = request {
+                    // Whoever asked may have gone; the backup counts all the same.
+                    drop(request.reply.send(outcome));
+                }
+                ended
+            },
+        )
+        .await;
+        Ok(())
+    }
+
+    async fn one_backup(&self, source: &Source, wishes: Wishes) -> BackupOutcome {
+        let opened = sources::open(&self.settings, source, self.member.as_ref())?;
+        let meter = Meter::silent();
+        let outcome = backup::run(
+            &self.settings,
+            source,
+            opened.as_ref(),
+            &self.clock,
+            &meter,
+            wishes,
+        )
+        .await;
+        match &outcome {
+            Ok(report) => {
+                tracing::info!(
+                    source = report.source, snapshot_id = %report.id, revision = report.revision,
+                    level = report.level.map(tracing::field::display), seconds = report.seconds,
+                    pruned = report.pruned.len(), "backup taken"
+                );
+                for note in &report.notes {
+                    tracing::warn!(source = report.source, snapshot_id = %report.id, note, "backup note");
+                }
+            }
+            Err(failure) => {
+                let (source, failure) = (source.name.as_str(), failure.line());
+                tracing::error!(source, failure, "no backup was taken");
+            }
+        }
+        outcome
+    }
+
+    async fn rehearse(
+        self,
+        source: Source,
+        plan: Plan,
+        requests: mpsc::Receiver<oneshot::Sender<DrillOutcome>>,
+        stop: CancellationToken,
+    ) -> Result<(), Failure> {
+        let entry = self.board.entry("drill", source.name.as_str());
+        let (shop, source) = (&self, &source);
+        scheduler::run(
+            plan,
+            &self.clock,
+            &entry,
+            &stop,
+            requests,
+            |request| async move {
+                let outcome = shop.one_drill(source).await;
+                shop.refresh.send_replace(());
+                let ended = scheduler::Ended::of(&outcome);
+                if let Some(request) = request {
+                    // Whoever asked may have gone; the drill counts all the same.
+                    drop(request.send(outcome));
+                }
+                ended
+            },
+        )
+        .await;
+        Ok(())
+    }
+
+    async fn one_drill(&self, source: &Source) -> DrillOutcome {
+        let outcome =
+            drill::run_child(&self.settings, &self.global, source.name.as_str(), None).await;
+        match &outcome {
+            Ok(summary) if summary.is_passed => {
+                tracing::info!(source = summary.source, drill_id = %summary.id, outcome = summary.line(), "drill passed");
+            }
+            Ok(summary) => {
+                tracing::error!(source = summary.source, drill_id = %summary.id, outcome = summary.line(), "drill failed");
+            }
+            Err(failure) => {
+                let (source, failure) = (source.name.as_str(), failure.line());
+                tracing::error!(source, failure, "no drill was run");
+            }
+        }
+        outcome
+    }
+}
+
+type Moment = Option<chrono::DateTime<chrono::Utc>>;
+
+/// Answers the control socket until `stop`.
+pub(crate) async fn answer_all(
+    listener: UnixListener,
+    doors: Doors,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
+    let doors = Arc::new(doors);
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            Some(_ended) = open.join_next() => {}
+            accepted = listener.accept(), if open.len() < CONNECTIONS_MAX => {
+                let (stream, _) = accepted.or_fail("the control socket does not accept")?;
+                open.spawn(answer_one(stream, Arc::clone(&doors)));
+            }
+        }
+    }
+}
+
+async fn answer_one(mut stream: UnixStream, doors: Arc<Doors>) {
+    let answer = match control::receive(&mut stream).await {
+        Ok(ask) => doors.pass(ask).await.unwrap_or_else(Answer::Failed),
+        Err(failure) => Answer::Failed(failure),
+    };
+    if let Err(failure) = control::reply(&mut stream, &answer).await {
+        tracing::debug!(failure = failure.line(), "whoever asked is gone");
+    }
+}
+
+impl Doors {
+    async fn pass(&self, ask: Ask) -> Result<Answer, Failure> {
+        match ask {
+            Ask::Backup {
+                source,
+                accept_new_cluster,
+            } => {
+                let (reply, answer) = oneshot::channel();
+                let request = BackupRequest {
+                    wishes: Wishes { accept_new_cluster },
+                    reply,
+                };
+                hand_in(self.backups.get(&source), &source, request)?;
+                let outcome: BackupOutcome = answer.await.map_err(|_gone| stopping())?;
+                outcome.map(|report| Answer::Backup(Box::new(report)))
+            }
+            Ask::Drill { source } => {
+                let (reply, answer) = oneshot::channel();
+                hand_in(self.drills.get(&source), &source, reply)?;
+                let outcome: DrillOutcome = answer.await.map_err(|_gone| stopping())?;
+                outcome.map(|summary| Answer::Drill(Box::new(summary)))
+            }
+        }
+    }
+}
+
+fn hand_in<T>(door: Option<&mpsc::Sender<T>>, source: &str, request: T) -> Result<(), Failure> {
+    let door = door.ok_or_else(|| {
+        Failure::new(
+            ErrorName::NotFound,
+            format!("the daemon has no source `{source}`"),
+        )
+        .next("restart it when its configuration was changed")
+    })?;
+    door.try_send(request).map_err(|_full| {
+        Failure::new(
+            ErrorName::InUse,
+            format!("too many requests wait for `{source}`"),
+        )
+        .next("wait for the runs in progress")
+    })
+}
+
+fn stopping() -> Failure {
+    Failure::new(ErrorName::Unavailable, "the daemon is stopping")
+}

@@ -1,0 +1,99 @@
+//! What a command says: one JSON document for programs or text for people, on standard output;
+//! notes and questions go to standard error.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// The form of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    #[value(aliases = ["simple", "table"])]
+    Text,
+    /// For programs: one JSON document a command.
+    Json,
+}
+
+/// Where a command's answer goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    format: Format,
+}
+
+impl Output {
+    /// Answers in `format`.
+    pub(crate) const fn new(format: Format) -> Self {
+        Self { format }
+    }
+
+    /// Whether a program reads the answer.
+    pub(crate) const fn is_json(self) -> bool {
+        matches!(self.format, Format::Json)
+    }
+
+    /// Whether progress bars and colours have a place: a person at a terminal is looking.
+    pub(crate) fn is_interactive(self) -> bool {
+        !self.is_json() && io::stderr().is_terminal()
+    }
+
+    /// The answer: `value` as JSON, or what `text` makes of it.
+    pub(crate) fn show<T: Serialize + ?Sized>(
+        self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Text => write_out(&text(value)),
+            Format::Json => {
+                let json = serde_json::to_string_pretty(value)
+                    .map_err(|e| Failure::unexpected("the answer could not be written", &e))?;
+                write_out(&json)
+            }
+        }
+    }
+
+    /// One line for a person; a program does not see it.
+    pub(crate) fn say(self, line: impl AsRef<str>) -> Result<(), Failure> {
+        if self.is_json() {
+            Ok(())
+        } else {
+            write_out(line.as_ref())
+        }
+    }
+
+    /// One line beside the answer, on standard error.
+    pub(crate) fn note(self, line: impl AsRef<str>) {
+        if self.is_json() {
+            return;
+        }
+        // A closed standard error leaves nobody to tell.
+        writeln!(io::stderr().lock(), "{}", line.as_ref()).unwrap_or_default();
+    }
+}
+
+/// Writes `text` and a line end to standard output; a reader that went away is no failure.
+pub(crate) fn write_out(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    match write!(out, "{text}{end}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::io("standard output could not be written", &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says what went wrong, on standard error.
+pub(crate) fn write_failure(failure: &Failure, format: Format) {
+    let text = match format {
+        Format::Text => failure.to_string(),
+        Format::Json => failure.to_json(),
+    };
+    // A closed standard error leaves nobody to tell; the exit code still says it.
+    writeln!(io::stderr().lock(), "{text}").unwrap_or_default();
+}

@@ -1,0 +1,49 @@
+//! The sources of these settings, ready to be read.
+
+use holdfast_restore::source::{EtcdSource, EtcdSpec, Source, SourceSpec};
+
+use crate::config::{self, Settings};
+use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::stores::RunningMember;
+
+/// Makes `source` ready; the bundled one needs the running `member`.
+pub(crate) fn open(
+    settings: &Settings,
+    source: &config::Source,
+    member: Option<&RunningMember>,
+) -> Result<Box<dyn Source>, Failure> {
+    match (&source.kind, member) {
+        (SourceSpec::Etcd(spec), _) => {
+            let spec = resolved(settings, spec.clone());
+            let opened = EtcdSource::new(spec)
+                .or_fail(format!("the source `{}` cannot be used", source.name))?;
+            Ok(Box::new(opened))
+        }
+        (SourceSpec::Bundled, Some(member)) => Ok(member.source()),
+        (SourceSpec::Bundled, None) => Err(not_running(source)),
+    }
+}
+
+/// The bundled store can only be read by the daemon that runs it.
+pub(crate) fn not_running(source: &config::Source) -> Failure {
+    Failure::new(
+        ErrorName::Unavailable,
+        format!(
+            "the bundled store (source `{}`) is not running here",
+            source.name
+        ),
+    )
+    .next("start `holdfast run` with this configuration; it answers `backup now`")
+}
+
+fn resolved(settings: &Settings, mut spec: EtcdSpec) -> EtcdSpec {
+    if let Some(tls) = &mut spec.tls {
+        tls.cacert = settings.resolve(&tls.cacert);
+        tls.cert = tls.cert.as_deref().map(|file| settings.resolve(file));
+        tls.key = tls.key.as_deref().map(|file| settings.resolve(file));
+    }
+    if let Some(user) = &mut spec.user {
+        user.password_file = settings.resolve(&user.password_file);
+    }
+    spec
+}

@@ -1,0 +1,48 @@
+//! Log lines: JSON for machines or text for people, on standard error, never with payloads or keys.
+
+use std::io::{self, IsTerminal as _};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::Failure;
+
+/// The form of the log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    #[default]
+    Auto,
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Starts logging at `level` (`error`, `warn`, `info`, `debug`, `trace`, or a filter such as
+/// `info,holdfast_store=debug`); call it once.
+pub(crate) fn start(level: &str, format: LogFormat) -> Result<(), Failure> {
+    let filter = EnvFilter::builder().parse(level).map_err(|error| {
+        Failure::usage(
+            format!("the log level `{level}` is not one"),
+            "use error, warn, info, debug or trace, or a filter such as info,holdfast_store=debug",
+        )
+        .because(&error)
+    })?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    let is_json = match format {
+        LogFormat::Auto => !io::stderr().is_terminal(),
+        LogFormat::Json => true,
+        LogFormat::Text => false,
+    };
+    let started = if is_json {
+        builder.json().flatten_event(true).try_init()
+    } else {
+        builder.with_ansi(io::stderr().is_terminal()).try_init()
+    };
+    started.map_err(|error| Failure::unexpected("logging could not be started", error.as_ref()))
+}

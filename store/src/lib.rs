@@ -2,11 +2,14 @@
 
 pub mod apply;
 pub mod bolt;
+pub mod command;
+pub mod consensus;
 pub mod datadir;
 pub mod error;
 pub mod etcd_file;
 pub mod export;
 pub mod lease;
+pub mod member;
 pub mod mvcc;
 pub mod state;
 

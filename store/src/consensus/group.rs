@@ -1,0 +1,281 @@
+//! One member's end of the raft group.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver as _;
+use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
+use openraft::type_config::alias::WatchReceiverOf;
+use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
+
+use super::apply_thread::ApplyHandle;
+use super::found;
+use super::log::RaftLog;
+use super::machine::{Machine, to_position};
+use super::peer::Peers;
+use super::types::{Proposal, TypeConfig};
+use crate::apply::{LogPosition, Outcome};
+use crate::datadir::Layout;
+use crate::datadir::identity::MemberId;
+use crate::error::Error;
+use crate::state::State;
+
+/// How the group keeps time and how much log it keeps.
+#[derive(Debug, Clone)]
+pub(crate) struct GroupOptions {
+    pub(crate) heartbeat: Duration,
+    pub(crate) election_timeout: Duration,
+    pub(crate) snapshot_count: u64,
+    pub(crate) catch_up_entries: u64,
+}
+
+/// What the group says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GroupStatus {
+    pub(crate) leader: Option<u64>,
+    pub(crate) term: u64,
+    pub(crate) committed_index: u64,
+    pub(crate) applied_index: u64,
+    pub(crate) is_learner: bool,
+    pub(crate) is_leader: bool,
+}
+
+/// The running group.
+#[derive(Clone)]
+pub(crate) struct Group {
+    id: u64,
+    raft: Raft<TypeConfig, Machine>,
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl GroupOptions {
+    fn config(&self) -> Result<Config, Error> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let election = millis(self.election_timeout);
+        let config = Config {
+            cluster_name: "holdfast".to_owned(),
+            heartbeat_interval: millis(self.heartbeat),
+            election_timeout_min: election,
+            election_timeout_max: election.saturating_mul(2),
+            enable_pre_vote: Some(true),
+            // An old leader whose heartbeats reach only some members must not hold the others up.
+            quorum_loss_probe_interval: Some(election),
+            // A restart is a new term: entries that were not durable must not come back changed
+            // under the old one.
+            enable_leader_restore: Some(false),
+            snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_count.max(1)),
+            max_in_snapshot_log_to_keep: self.catch_up_entries,
+            purge_batch_size: (self.snapshot_count / 10).clamp(1, 1024),
+            ..Config::default()
+        };
+        config.validate().map_err(|error| Error::Option {
+            option: "election-timeout",
+            reason: error.to_string(),
+        })
+    }
+}
+
+impl Group {
+    /// Starts this member's end: reads the log back and applies what the state lacks.
+    pub(crate) async fn start(
+        id: MemberId,
+        options: &GroupOptions,
+        log: RaftLog,
+        apply: ApplyHandle,
+        state: Arc<State>,
+        layout: &Layout,
+    ) -> Result<Self, Error> {
+        let machine = Machine::new(apply, state, layout.snapshots());
+        let config = Arc::new(options.config()?);
+        let raft = Raft::new(id.0, config, Peers, log, machine)
+            .await
+            .map_err(|error| fatal(&error))?;
+        Ok(Self { id: id.0, raft })
+    }
+
+    /// Makes this member the first of a new group, unless it is in one already.
+    pub(crate) async fn found(&self, members: &[(MemberId, Vec<String>)]) -> Result<(), Error> {
+        let is_initialized = self
+            .raft
+            .is_initialized()
+            .await
+            .map_err(|error| fatal(&error))?;
+        if is_initialized {
+            return Ok(());
+        }
+        self.raft
+            .initialize(found::nodes(members))
+            .await
+            .map_err(|error| fatal(&error))
+    }
+
+    /// The voters, as far as this member knows.
+    pub(crate) fn voters(&self) -> Vec<u64> {
+        self.raft.voter_ids().collect()
+    }
+
+    /// Does not wait for the election timeout: no other voter can lead.
+    pub(crate) async fn elect_now(&self) -> Result<(), Error> {
+        self.raft
+            .trigger()
+            .elect(false)
+            .await
+            .map_err(|error| fatal(&error))
+    }
+
+    /// Returns once a leader is known and everything in the log that is committed is applied.
+    pub(crate) async fn recovered(&self, patience: Duration) -> Result<(), Error> {
+        self.raft
+            .wait(Some(patience))
+            .metrics(
+                |metrics| metrics.current_leader.is_some(),
+                "a leader is known",
+            )
+            .await
+            .map_err(|_| Error::NoLeader)?;
+        self.raft
+            .wait_for_recovery(Some(patience))
+            .await
+            .map_err(|_| Error::TimeoutWaitApplied)?;
+        Ok(())
+    }
+
+    /// Puts a command through the log.
+    pub(crate) async fn write(&self, proposal: Proposal) -> Result<(Outcome, LogPosition), Error> {
+        match self.raft.client_write(proposal).await {
+            Ok(written) => Ok((written.data, to_position(&written.log_id))),
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
+                // Without a leader there is nobody to forward to; with one, forwarding is the
+                // work of the transport that does not exist yet.
+                Err(if forward.leader_id.is_some() {
+                    Error::NotLeader
+                } else {
+                    Error::NoLeader
+                })
+            }
+            Err(RaftError::APIError(error)) => Err(Error::Io {
+                doing: "propose",
+                source: io::Error::other(error),
+            }),
+            Err(RaftError::Fatal(_)) => Err(Error::Stopped),
+        }
+    }
+
+    /// A read index: confirms leadership and waits until everything committed before is applied.
+    pub(crate) async fn read_index(&self) -> Result<(), Error> {
+        match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+            Ok(_) => Ok(()),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_))) => {
+                Err(Error::NoLeader)
+            }
+            Err(RaftError::APIError(_)) => Err(Error::Timeout),
+            Err(RaftError::Fatal(_)) => Err(Error::Stopped),
+        }
+    }
+
+    /// Asks for a checkpoint and a purge of the log now.
+    pub(crate) async fn snapshot_now(&self) -> Result<(), Error> {
+        self.raft
+            .trigger()
+            .snapshot()
+            .await
+            .map_err(|error| fatal(&error))
+    }
+
+    pub(crate) fn status(&self) -> GroupStatus {
+        let watched = self.raft.metrics();
+        let metrics = watched.borrow_watched();
+        let is_voter = metrics
+            .membership_config
+            .membership()
+            .voter_ids()
+            .any(|id| id == self.id);
+        GroupStatus {
+            leader: metrics.current_leader,
+            term: metrics.current_term,
+            committed_index: metrics.cluster_committed.map_or(0, |id| id.index),
+            applied_index: metrics.last_applied.map_or(0, |id| id.index),
+            is_learner: !is_voter,
+            is_leader: metrics.current_leader == Some(self.id),
+        }
+    }
+
+    /// Wakes when the leader or the term may have changed.
+    pub(crate) fn leadership(&self) -> Leadership {
+        Leadership {
+            id: self.id,
+            watched: self.raft.server_metrics(),
+        }
+    }
+
+    /// Why the group cannot go on, when it cannot.
+    pub(crate) fn fatal(&self) -> Option<String> {
+        self.raft
+            .metrics()
+            .borrow_watched()
+            .running_state
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
+    }
+
+    /// Ends this member's end.
+    pub(crate) async fn stop(&self) {
+        if self.raft.shutdown().await.is_err() {
+            tracing::error!("the raft task panicked");
+        }
+    }
+}
+
+/// Follows who leads; cheap to ask, cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Leadership {
+    id: u64,
+    watched: WatchReceiverOf<TypeConfig, openraft::metrics::RaftServerMetrics<TypeConfig>>,
+}
+
+impl Leadership {
+    /// The current term.
+    pub(crate) fn term(&self) -> u64 {
+        self.watched.borrow_watched().vote.leader_id.term
+    }
+
+    /// The leader of the current term, when it is known.
+    pub(crate) fn leader(&self) -> Option<u64> {
+        self.watched.borrow_watched().current_leader
+    }
+
+    /// Whether this member has no vote.
+    pub(crate) fn is_learner(&self) -> bool {
+        let metrics = self.watched.borrow_watched();
+        !metrics
+            .membership_config
+            .voter_ids()
+            .any(|id| id == self.id)
+    }
+
+    /// Whether this member leads.
+    pub(crate) fn is_leader(&self) -> bool {
+        self.leader() == Some(self.id)
+    }
+
+    /// Returns when any of it may have changed; `false` once the group has stopped.
+    pub(crate) async fn changed(&mut self) -> bool {
+        self.watched.changed().await.is_ok()
+    }
+}
+
+fn fatal(error: &(dyn std::error::Error + 'static)) -> Error {
+    Error::Io {
+        doing: "run the raft group",
+        source: io::Error::other(super::apply_thread::describe(error)),
+    }
+}

@@ -1,0 +1,313 @@
+//! The one thread that writes the log.
+//!
+//! Whatever is queued becomes one batch: one write, one sync, then the answers. The first error
+//! is final: nothing is acknowledged after it, and the files are not touched again.
+
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use openraft::storage::IOFlushed;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::types::{LogId, TypeConfig, Vote, log_id};
+use super::index::Index;
+use super::record::{self, EntryRecord, Head, Place, Record};
+use super::segment::{LogIdentity, SEGMENT_HEADER_BYTES, Segment};
+use super::spare::Spares;
+use super::{LogIo, LogObserver};
+use crate::datadir::durable;
+
+/// Bytes of records gathered into one batch.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+
+pub(super) type Done = oneshot::Sender<io::Result<()>>;
+
+/// Work for the writer.
+pub(super) enum Job {
+    Append {
+        entries: Vec<EntryRecord>,
+        done: IOFlushed<TypeConfig>,
+    },
+    Vote {
+        vote: Vote,
+        done: Done,
+    },
+    Committed(Option<LogId>),
+    Truncate {
+        last: Option<LogId>,
+        done: Done,
+    },
+    Purge {
+        upto: LogId,
+        done: Done,
+    },
+}
+
+enum Ack {
+    Append(IOFlushed<TypeConfig>),
+    Vote(Vote, Done),
+    Truncate(Option<LogId>, Done),
+    Purge(LogId, Done),
+}
+
+/// Where the writer stands.
+pub(super) struct Writer {
+    pub(super) dir: PathBuf,
+    pub(super) identity: LogIdentity,
+    pub(super) index: Arc<Mutex<Index>>,
+    pub(super) io: Arc<dyn LogIo>,
+    pub(super) observer: Option<Arc<dyn LogObserver>>,
+    pub(super) spares: Spares,
+    pub(super) segment: Segment,
+    /// Where the next byte goes.
+    pub(super) offset: u64,
+    pub(super) highest: Option<u64>,
+    pub(super) closed: Vec<(Segment, Option<u64>)>,
+    /// The log as its records so far leave it.
+    pub(super) head: Head,
+    pub(super) buffer: Vec<u8>,
+    pub(super) placed: Vec<(u64, Place)>,
+    pub(super) failed: Option<Failure>,
+}
+
+/// The error after which the log takes nothing more.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    kind: io::ErrorKind,
+    text: String,
+}
+
+impl Failure {
+    fn new(error: &io::Error) -> Self {
+        Self {
+            kind: error.kind(),
+            text: error.to_string(),
+        }
+    }
+
+    fn to_error(&self) -> io::Error {
+        io::Error::new(
+            self.kind,
+            format!("the raft log failed earlier: {}", self.text),
+        )
+    }
+}
+
+impl Writer {
+    /// Serves `jobs` until the queue is closed.
+    pub(super) fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut acks = Vec::new();
+        while let Some(job) = jobs.blocking_recv() {
+            let mut needs_sync = false;
+            let mut result = self.add(job, &mut acks, &mut needs_sync);
+            while result.is_ok()
+                && self.buffer.len() < BATCH_BYTES_MAX
+                && let Ok(job) = jobs.try_recv()
+            {
+                result = self.add(job, &mut acks, &mut needs_sync);
+            }
+            let result = result.and_then(|()| self.flush(needs_sync));
+            if let Err(error) = &result
+                && self.failed.is_none()
+            {
+                tracing::error!(%error, "the raft log failed; the member takes no more writes");
+                self.failed = Some(Failure::new(error));
+            }
+            for ack in acks.drain(..) {
+                let ok = match &self.failed {
+                    Some(failure) => Err(failure.to_error()),
+                    None => Ok(()),
+                };
+                self.complete(ack, ok);
+            }
+        }
+        self.spares.stop();
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match &self.failed {
+            Some(failure) => Err(failure.to_error()),
+            None => Ok(()),
+        }
+    }
+
+    fn add(&mut self, job: Job, acks: &mut Vec<Ack>, needs_sync: &mut bool) -> io::Result<()> {
+        let working = self.check();
+        *needs_sync |= !matches!(job, Job::Committed(_));
+        match job {
+            Job::Append { entries, done } => {
+                acks.push(Ack::Append(done));
+                working?;
+                entries
+                    .into_iter()
+                    .try_for_each(|entry| self.add_entry(entry))
+            }
+            Job::Vote { vote, done } => {
+                acks.push(Ack::Vote(vote, done));
+                working?;
+                self.put(&Record::Vote(vote))?;
+                self.head.vote = Some(vote);
+                Ok(())
+            }
+            Job::Committed(committed) => {
+                working?;
+                self.put(&Record::Committed(committed))?;
+                self.head.committed = committed;
+                Ok(())
+            }
+            Job::Truncate { last, done } => {
+                acks.push(Ack::Truncate(last, done));
+                working?;
+                self.put(&Record::Truncate(last))?;
+                self.head.truncate_after(last);
+                Ok(())
+            }
+            Job::Purge { upto, done } => {
+                acks.push(Ack::Purge(upto, done));
+                working?;
+                self.put(&Record::Purge(upto))?;
+                self.head.purge(upto);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_entry(&mut self, entry: EntryRecord) -> io::Result<()> {
+        let (term, index) = (entry.term, entry.index);
+        let place = self.put(&Record::Entry(entry))?;
+        self.placed.push((index, place));
+        self.head.last = Some(log_id(term, index));
+        self.highest = self.highest.max(Some(index));
+        Ok(())
+    }
+
+    /// Where the next record goes.
+    fn next_place(&self) -> Place {
+        let buffered = u64::try_from(self.buffer.len()).unwrap_or(u64::MAX);
+        Place {
+            segment: self.segment.sequence,
+            offset: self.offset.saturating_add(buffered),
+        }
+    }
+
+    fn put(&mut self, record: &Record) -> io::Result<Place> {
+        let needed = match record {
+            Record::Entry(entry) => record::entry_bytes(entry),
+            // The others are small; a generous bound saves a second encoding.
+            _ => record::record_bytes(128),
+        };
+        let needed = u64::try_from(needed).map_err(io::Error::other)?;
+        let end_bytes = u64::try_from(record::record_bytes(0)).unwrap_or(0);
+        if self.next_place().offset.saturating_add(needed + end_bytes) > self.segment.size {
+            self.roll_over(needed + end_bytes)?;
+        }
+        let place = self.next_place();
+        let batch_start = u32::try_from(self.offset).map_err(io::Error::other)?;
+        record::encode(record, place, batch_start, &mut self.buffer);
+        Ok(place)
+    }
+
+    /// Ends the segment and goes on in the spare.
+    fn roll_over(&mut self, needed: u64) -> io::Result<()> {
+        let place = self.next_place();
+        let batch_start = u32::try_from(self.offset).map_err(io::Error::other)?;
+        record::encode(&Record::End, place, batch_start, &mut self.buffer);
+        self.flush(true)?;
+        let sequence = self.segment.sequence + 1;
+        let mut first = Vec::new();
+        let place = Place {
+            segment: sequence,
+            offset: SEGMENT_HEADER_BYTES,
+        };
+        let batch_start = u32::try_from(SEGMENT_HEADER_BYTES).map_err(io::Error::other)?;
+        record::encode(
+            &Record::Head(self.head.clone()),
+            place,
+            batch_start,
+            &mut first,
+        );
+        let first_bytes = u64::try_from(first.len()).map_err(io::Error::other)?;
+        let start = SEGMENT_HEADER_BYTES + first_bytes;
+        let prepared = self.spares.take(start.saturating_add(needed))?;
+        let next = Segment::begin(&self.dir, prepared, sequence, self.identity, &first)?;
+        self.spares.taken();
+        self.index
+            .lock()
+            .files
+            .insert(sequence, Arc::clone(&next.file));
+        let ended = std::mem::replace(&mut self.segment, next);
+        self.closed.push((ended, self.highest));
+        self.highest = self.head.last.map(|id| id.index);
+        self.offset = start;
+        Ok(())
+    }
+
+    /// Writes what is gathered and, when something needs it, waits until it is durable.
+    fn flush(&mut self, needs_sync: bool) -> io::Result<()> {
+        self.check()?;
+        if !self.buffer.is_empty() {
+            self.segment.file.write_all_at(&self.buffer, self.offset)?;
+        }
+        if needs_sync {
+            let started = tokio::time::Instant::now();
+            self.io.sync(&self.segment.file)?;
+            if let Some(observer) = &self.observer {
+                observer.synced(started.elapsed(), self.buffer.len());
+            }
+        }
+        self.offset = self.next_place().offset;
+        self.buffer.clear();
+        let mut index = self.index.lock();
+        for (at, place) in self.placed.drain(..) {
+            index.written(at, place);
+        }
+        index.head.committed = self.head.committed;
+        Ok(())
+    }
+
+    fn complete(&mut self, ack: Ack, result: io::Result<()>) {
+        match ack {
+            Ack::Append(done) => done.io_completed(result),
+            Ack::Vote(vote, done) => {
+                if result.is_ok() {
+                    self.index.lock().head.vote = Some(vote);
+                }
+                answer(done, result);
+            }
+            Ack::Truncate(last, done) => {
+                if result.is_ok() {
+                    self.index.lock().truncate_after(last.as_ref());
+                }
+                answer(done, result);
+            }
+            Ack::Purge(upto, done) => {
+                let result = result.and_then(|()| self.remove_purged(&upto));
+                answer(done, result);
+            }
+        }
+    }
+
+    /// Deletes segments that hold nothing after `upto`, oldest first; the purge is durable.
+    fn remove_purged(&mut self, upto: &LogId) -> io::Result<()> {
+        self.index.lock().purge(upto);
+        let keep = self
+            .closed
+            .iter()
+            .position(|(_, highest)| highest.is_some_and(|highest| highest > upto.index))
+            .unwrap_or(self.closed.len());
+        for (segment, _) in self.closed.drain(..keep) {
+            durable::remove_file(&Segment::path(&self.dir, segment.sequence))?;
+            self.index.lock().files.remove(&segment.sequence);
+        }
+        Ok(())
+    }
+}
+
+fn answer(done: Done, result: io::Result<()>) {
+    if done.send(result).is_err() {
+        tracing::debug!("nobody waited for the raft log");
+    }
+}

@@ -1,0 +1,23 @@
+//! Consensus: the only module that knows openraft.
+//!
+//! `log` is the durable raft log (vote, entries, committed position), `machine` feeds committed
+//! entries to the one apply thread, `snapshot` hands state between members, `peer` is the way to
+//! other members. One member is one voter of the same group that several members will form.
+
+mod apply_thread;
+pub(crate) mod found;
+mod group;
+pub mod log;
+mod machine;
+mod membership;
+mod peer;
+mod snapshot;
+mod space;
+mod state_file;
+mod types;
+
+pub(crate) use apply_thread::{ApplyHandle, spawn as spawn_apply};
+pub(crate) use group::{Group, GroupOptions, Leadership};
+pub(crate) use space::Space;
+pub(crate) use state_file::StateFile;
+pub use types::{LogEntry, NodeId, PeerNode, Proposal, TypeConfig};

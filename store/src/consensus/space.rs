@@ -1,0 +1,161 @@
+//! What the member knows about its disk being full.
+//!
+//! A full disk is not a failure: writes are refused with NOSPACE, everything else goes on, and
+//! writing resumes when space returns. Three things can say that space is short: the log (no
+//! spare segment), the state file (a write met a full disk and waits), and a look at the free
+//! bytes that comes before both.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::datadir::durable;
+
+/// How often a waiting write tries again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+const RESERVE_FILE: &str = "reserve";
+
+/// Whether an error says that the disk, or a quota on it, is full.
+pub(crate) fn is_no_space(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// The state of the disk under one data directory.
+#[derive(Debug)]
+pub(crate) struct Space {
+    dir: PathBuf,
+    reserve_bytes: u64,
+    log_short: AtomicBool,
+    state_short: AtomicBool,
+    disk_low: AtomicBool,
+    has_reserve: AtomicBool,
+    stopped: Mutex<bool>,
+    stop: Condvar,
+}
+
+impl Space {
+    /// Watches the disk that holds `dir`; `reserve_bytes` are set aside by [`Self::check`].
+    pub(crate) fn new(dir: &Path, reserve_bytes: u64) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            reserve_bytes,
+            log_short: AtomicBool::new(false),
+            state_short: AtomicBool::new(false),
+            disk_low: AtomicBool::new(false),
+            has_reserve: AtomicBool::new(dir.join(RESERVE_FILE).exists()),
+            stopped: Mutex::new(false),
+            stop: Condvar::new(),
+        }
+    }
+
+    /// Whether writes must be refused now.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.log_short.load(Ordering::Relaxed)
+            || self.state_short.load(Ordering::Relaxed)
+            || self.disk_low.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_log_short(&self, short: bool) {
+        if self.log_short.swap(short, Ordering::Relaxed) != short {
+            self.report("raft log", short);
+        }
+    }
+
+    fn set_state_short(&self, short: bool) {
+        if self.state_short.swap(short, Ordering::Relaxed) != short {
+            self.report("state file", short);
+        }
+    }
+
+    fn report(&self, what: &str, short: bool) {
+        if short {
+            tracing::warn!(what, dir = %self.dir.display(), "the disk is full; writes are refused");
+        } else {
+            tracing::info!(what, dir = %self.dir.display(), "the disk has space again");
+        }
+    }
+
+    /// Bytes that may still be written to the disk.
+    pub(crate) fn free_bytes(&self) -> io::Result<u64> {
+        let disk = rustix::fs::statvfs(&self.dir)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    /// Looks at the disk: refuses writes before it is full, and keeps the reserve file.
+    /// Called about twice a second.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let free = self.free_bytes()?;
+        let low = self.disk_low.load(Ordering::Relaxed);
+        // The way back needs more than the way in, so that the edge does not flap.
+        let floor = if low {
+            self.reserve_bytes.saturating_mul(2)
+        } else {
+            self.reserve_bytes
+        };
+        let is_low = free < floor;
+        if self.disk_low.swap(is_low, Ordering::Relaxed) != is_low {
+            self.report("disk", is_low);
+        }
+        let is_missing = !self.has_reserve.load(Ordering::Relaxed);
+        if is_missing && !is_low && free > self.reserve_bytes.saturating_mul(3) {
+            self.restore_reserve()?;
+        }
+        Ok(())
+    }
+
+    fn restore_reserve(&self) -> io::Result<()> {
+        let path = self.dir.join(RESERVE_FILE);
+        durable::remove_file(&path)?;
+        match durable::create_zeroed(&path, self.reserve_bytes) {
+            Ok(_file) => {
+                self.has_reserve.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) if is_no_space(&error) => durable::remove_file(&path),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs a write of the state file until it does not meet a full disk. The first time it
+    /// does, the reserve file is given up, so that what was admitted finishes.
+    ///
+    /// Waiting rather than failing keeps the state handle alive: an error would poison it.
+    pub(crate) fn until_it_fits<T>(
+        &self,
+        mut write: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            match write() {
+                Ok(value) => {
+                    self.set_state_short(false);
+                    return Ok(value);
+                }
+                Err(error) if is_no_space(&error) => {
+                    self.set_state_short(true);
+                    if self.has_reserve.swap(false, Ordering::Relaxed) {
+                        durable::remove_file(&self.dir.join(RESERVE_FILE))?;
+                        continue;
+                    }
+                    let mut stopped = self.stopped.lock();
+                    if *stopped {
+                        return Err(error);
+                    }
+                    self.stop.wait_for(&mut stopped, RETRY_INTERVAL);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends all waiting: the member stops.
+    pub(crate) fn stop(&self) {
+        *self.stopped.lock() = true;
+        self.stop.notify_all();
+    }
+}

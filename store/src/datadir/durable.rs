@@ -1,0 +1,92 @@
+//! The one place where files become durable: sync of files and folders, and rename.
+//!
+//! A rename counts once the folder that holds the name is synced. An error of a sync is never
+//! retried: the kernel may have dropped the pages that did not reach the disk.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Makes the bytes of `file` durable, and the metadata needed to read them back.
+pub fn sync_data(file: &File) -> io::Result<()> {
+    rustix::fs::fdatasync(file)?;
+    Ok(())
+}
+
+/// Makes the names in `folder` durable.
+pub fn sync_dir(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// The folder that holds `path`'s name.
+pub fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Renames `from` to `to` in a way that survives a power loss after this returns.
+///
+/// A file at `to` is replaced; a folder at `to` must be absent or empty.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the helper that also syncs the folder"
+    )]
+    std::fs::rename(from, to)?;
+    sync_dir(parent_of(to))?;
+    if parent_of(from) != parent_of(to) {
+        sync_dir(parent_of(from))?;
+    }
+    Ok(())
+}
+
+/// Writes `bytes` to `path` whole or not at all: temporary file, sync, rename, sync of the folder.
+pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = with_suffix(path, ".tmp");
+    let mut file = File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    drop(file);
+    rename(&temporary, path)
+}
+
+/// Removes `path` and makes that durable; a file that is not there is no error.
+pub fn remove_file(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Ok(()) => sync_dir(parent_of(path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates `path` (which must not exist) filled with `len` zero bytes, durable but for its name.
+///
+/// Real zeros rather than a hole: a later write inside them changes no metadata of the file, so
+/// its sync is one write to the disk, and it cannot fail for want of space.
+pub fn create_zeroed(path: &Path, len: u64) -> io::Result<File> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)?;
+    let zeros = vec![0; ZERO_CHUNK_BYTES];
+    let mut left = len;
+    while left > 0 {
+        let part = usize::try_from(left).map_or(ZERO_CHUNK_BYTES, |left| left.min(zeros.len()));
+        file.write_all(zeros.get(..part).unwrap_or(&zeros))?;
+        left = left.saturating_sub(u64::try_from(part).unwrap_or(left));
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+/// `path` with `suffix` added to its last component.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+const ZERO_CHUNK_BYTES: usize = 1 << 20;

@@ -1,0 +1,358 @@
+//! The handle of a running member.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::reads::ReadWaiter;
+use super::{MemberOptions, admission, start};
+use crate::apply::{EventSink, LogPosition, Response};
+use crate::command::{Command, Request};
+use crate::consensus::{ApplyHandle, Group, Leadership, Proposal, Space};
+use crate::datadir::DirLock;
+use crate::datadir::identity::{ClusterId, MemberId};
+use crate::error::Error;
+use crate::lease::LeaseClock;
+use crate::state::{Sizes, State};
+
+/// What a proposal came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied {
+    /// The answer.
+    pub response: Response,
+    /// Where in the log the command stands.
+    pub position: LogPosition,
+}
+
+/// What a member says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// This member's id.
+    pub member_id: MemberId,
+    /// The cluster's id.
+    pub cluster_id: ClusterId,
+    /// The leader's id, when one is known.
+    pub leader: Option<MemberId>,
+    /// The current term.
+    pub term: u64,
+    /// The last log index known to be on a quorum.
+    pub committed_index: u64,
+    /// The last log index in the state.
+    pub applied_index: u64,
+    /// Whether this member has no vote.
+    pub is_learner: bool,
+    /// How large the state is.
+    pub sizes: Sizes,
+    /// Proposals accepted and not answered yet.
+    pub pending_proposals: u64,
+    /// Proposals that failed since the start, whatever the reason.
+    pub failed_proposals: u64,
+    /// Leader changes seen since the start.
+    pub leader_changes: u64,
+    /// What is wrong now, as etcd's `Status.errors`.
+    pub errors: Vec<String>,
+    /// Why the member stopped working, when it did: nothing is written any more.
+    pub fatal: Option<String>,
+}
+
+/// A running member; cheap to clone.
+#[derive(Clone)]
+pub struct Member {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) options: MemberOptions,
+    pub(super) member_id: MemberId,
+    pub(super) cluster_id: ClusterId,
+    pub(super) state: Arc<State>,
+    pub(super) leases: Arc<LeaseClock>,
+    pub(super) group: Group,
+    pub(super) leadership: Leadership,
+    pub(super) space: Arc<Space>,
+    pub(super) admission: admission::Admission,
+    pub(super) reads: mpsc::Sender<ReadWaiter>,
+    pub(super) fatal: watch::Receiver<Option<String>>,
+    pub(super) next_id: AtomicU64,
+    pub(super) leader_changes: AtomicU64,
+    pub(super) failed_proposals: AtomicU64,
+    pub(super) stopping: CancellationToken,
+    pub(super) tasks: TaskTracker,
+    /// What [`Member::stop`] takes.
+    pub(super) owned: Mutex<Option<Owned>>,
+}
+
+/// What ends with the member.
+pub(super) struct Owned {
+    pub(super) apply: ApplyHandle,
+    pub(super) apply_thread: JoinHandle<()>,
+    pub(super) lock: DirLock,
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member")
+            .field("id", &self.inner.member_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    /// Starts the member in its data directory, founding a cluster of one when there is nothing
+    /// there yet. Returns once it leads and everything it had acknowledged is applied again.
+    pub async fn start(options: MemberOptions, events: Arc<dyn EventSink>) -> Result<Self, Error> {
+        start::start(options, events).await
+    }
+
+    /// Puts `request` through the log. Returns once it is durable and applied.
+    ///
+    /// Refused at once with `TooManyRequests` when too much is under way, and with `NoSpace` when
+    /// the disk is full. After `Timeout` the request may still be applied later, as in etcd.
+    pub async fn propose(&self, request: Request) -> Result<Applied, Error> {
+        let result = self.try_propose(request).await;
+        if result.is_err() {
+            self.inner.failed_proposals.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    async fn try_propose(&self, request: Request) -> Result<Applied, Error> {
+        let inner = &*self.inner;
+        self.check_alive()?;
+        if inner.space.is_exhausted() && admission::takes_space(&request) {
+            return Err(Error::NoSpace);
+        }
+        let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
+        let is_urgent = admission::is_urgent(&request);
+        let proposal = Proposal::new(Command {
+            id,
+            request: Some(request),
+        });
+        let _admitted = inner.admission.admit(proposal.encoded.len(), is_urgent)?;
+        let written = timeout(self.request_timeout(), inner.group.write(proposal)).await;
+        let (outcome, position) = match written {
+            Ok(written) => written.map_err(|error| self.explain(error))?,
+            Err(_) => return Err(self.explain(Error::Timeout)),
+        };
+        if matches!(outcome, Err(Error::NoSpace)) {
+            self.raise_no_space();
+        }
+        Ok(Applied {
+            response: outcome?,
+            position,
+        })
+    }
+
+    /// Returns once every write acknowledged before this call can be read from the state.
+    pub async fn linearizable(&self) -> Result<(), Error> {
+        self.check_alive()?;
+        let (done, result) = oneshot::channel();
+        let answered = timeout(self.request_timeout(), async {
+            self.inner
+                .reads
+                .send(done)
+                .await
+                .map_err(|_| Error::Stopped)?;
+            result.await.map_err(|_| Error::Stopped)?
+        });
+        match answered.await {
+            Ok(result) => result.map_err(|error| self.explain(error)),
+            Err(_) => Err(self.explain(Error::Timeout)),
+        }
+    }
+
+    /// The readable state.
+    pub fn state(&self) -> &Arc<State> {
+        &self.inner.state
+    }
+
+    /// The times of leases.
+    pub fn leases(&self) -> &Arc<LeaseClock> {
+        &self.inner.leases
+    }
+
+    /// What the member was started with.
+    pub fn options(&self) -> &MemberOptions {
+        &self.inner.options
+    }
+
+    /// This member's id.
+    pub fn id(&self) -> MemberId {
+        self.inner.member_id
+    }
+
+    /// The cluster's id.
+    pub fn cluster_id(&self) -> ClusterId {
+        self.inner.cluster_id
+    }
+
+    /// The current term; cheap.
+    pub fn term(&self) -> u64 {
+        self.inner.leadership.term()
+    }
+
+    /// The leader, when one is known; cheap.
+    pub fn leader(&self) -> Option<MemberId> {
+        self.inner.leadership.leader().map(MemberId)
+    }
+
+    /// Whether this member has no vote; cheap.
+    pub fn is_learner(&self) -> bool {
+        self.inner.leadership.is_learner()
+    }
+
+    /// Whether this member leads; cheap.
+    pub fn is_leader(&self) -> bool {
+        self.inner.leadership.is_leader()
+    }
+
+    /// What the member says of itself.
+    pub fn status(&self) -> MemberStatus {
+        let inner = &*self.inner;
+        let group = inner.group.status();
+        let fatal = self.fatal();
+        MemberStatus {
+            member_id: inner.member_id,
+            cluster_id: inner.cluster_id,
+            leader: group.leader.map(MemberId),
+            term: group.term,
+            committed_index: group.committed_index,
+            applied_index: group.applied_index,
+            is_learner: self.is_learner(),
+            sizes: inner.state.sizes(),
+            pending_proposals: inner.admission.pending(),
+            failed_proposals: inner.failed_proposals.load(Ordering::Relaxed),
+            leader_changes: inner.leader_changes.load(Ordering::Relaxed),
+            errors: self.errors(group.leader.is_none(), fatal.as_ref()),
+            fatal,
+        }
+    }
+
+    fn errors(&self, is_leaderless: bool, fatal: Option<&String>) -> Vec<String> {
+        let mut errors = Vec::new();
+        if is_leaderless {
+            errors.push("etcdserver: no leader".to_owned());
+        }
+        for alarm in self.inner.state.alarms() {
+            let kind = alarm.alarm().as_str_name();
+            errors.push(format!("memberID:{} alarm:{kind} ", alarm.member_id));
+        }
+        if self.inner.space.is_exhausted() {
+            errors.push("the disk is full; writes are refused until there is space".to_owned());
+        }
+        errors.extend(fatal.cloned());
+        errors
+    }
+
+    /// Rewrites the state file without its free pages. Writes wait; reads go on.
+    pub async fn defragment(&self) -> Result<(), Error> {
+        self.apply_handle()?.defragment().await
+    }
+
+    /// Returns once no compaction has rows left to remove.
+    pub async fn compaction_finished(&self) -> Result<(), Error> {
+        self.apply_handle()?.compacted().await
+    }
+
+    /// Makes everything applied so far durable in the state file.
+    pub async fn checkpoint(&self) -> Result<(), Error> {
+        self.apply_handle()?.checkpoint().await
+    }
+
+    /// Checkpoints, and purges the log that is covered by it.
+    pub async fn purge_log(&self) -> Result<(), Error> {
+        self.inner.group.snapshot_now().await
+    }
+
+    /// Returns when the member cannot go on, with the reason. Never for one that stops in order.
+    pub async fn failed(&self) -> String {
+        let mut fatal = self.inner.fatal.clone();
+        loop {
+            let reason = fatal.borrow_and_update().clone();
+            if let Some(reason) = reason {
+                return reason;
+            }
+            if fatal.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Ends all work, makes the state durable and gives the data directory back.
+    ///
+    /// Other clones of the handle answer `Stopped` from then on; the directory can be opened
+    /// again once they are gone.
+    pub async fn stop(self) -> Result<(), Error> {
+        let inner = &*self.inner;
+        let Some(owned) = inner.owned.lock().take() else {
+            return Ok(());
+        };
+        inner.stopping.cancel();
+        inner.space.stop();
+        inner.tasks.close();
+        inner.tasks.wait().await;
+        inner.group.stop().await;
+        let Owned {
+            apply,
+            apply_thread,
+            lock,
+        } = owned;
+        let durable = apply.checkpoint().await;
+        drop(apply);
+        let joined = tokio::task::spawn_blocking(move || apply_thread.join()).await;
+        if !matches!(joined, Ok(Ok(()))) {
+            tracing::error!("the apply thread panicked");
+        }
+        drop(lock);
+        durable
+    }
+
+    fn fatal(&self) -> Option<String> {
+        self.inner
+            .fatal
+            .borrow()
+            .clone()
+            .or_else(|| self.inner.group.fatal())
+    }
+
+    fn check_alive(&self) -> Result<(), Error> {
+        if self.inner.stopping.is_cancelled() || self.inner.fatal.borrow().is_some() {
+            return Err(Error::Stopped);
+        }
+        Ok(())
+    }
+
+    fn apply_handle(&self) -> Result<ApplyHandle, Error> {
+        let owned = self.inner.owned.lock();
+        owned
+            .as_ref()
+            .map(|owned| owned.apply.clone())
+            .ok_or(Error::Stopped)
+    }
+
+    /// etcd's: five seconds, and twice the election timeout for a leader to be found.
+    pub(super) fn request_timeout(&self) -> Duration {
+        Duration::from_secs(5) + 2 * self.inner.options.election_timeout
+    }
+
+    /// A timeout while stopping or without a leader is told as what it is.
+    fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::Timeout | Error::NoLeader if self.inner.stopping.is_cancelled() => {
+                Error::Stopped
+            }
+            Error::Timeout if self.inner.leadership.leader().is_none() => {
+                Error::TimeoutDueToLeaderFail
+            }
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! A running member: start, propose, read, stop.
+
+mod admission;
+mod compactor;
+mod handle;
+mod options;
+mod reads;
+mod sink;
+mod start;
+mod tasks;
+
+pub use handle::{Applied, Member, MemberStatus};
+pub use options::{AutoCompaction, ClusterState, MemberOptions};

@@ -1,0 +1,100 @@
+//! What a member is started with.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::consensus::log::{LogObserver, SEGMENT_BYTES_DEFAULT};
+use crate::lease::LeaseClockOptions;
+
+/// etcd's `--initial-cluster-state`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClusterState {
+    /// The member founds the cluster, or has been in it before.
+    #[default]
+    New,
+    /// The member joins a running cluster.
+    Existing,
+}
+
+/// etcd's `--auto-compaction-mode` and `--auto-compaction-retention`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AutoCompaction {
+    /// History is compacted on request only.
+    #[default]
+    Off,
+    /// Revisions older than this are compacted.
+    Periodic(Duration),
+    /// The newest so many revisions are kept.
+    Revision(i64),
+}
+
+/// What a member is started with. [`MemberOptions::new`] gives etcd's defaults.
+#[derive(Debug, Clone)]
+pub struct MemberOptions {
+    /// The member's name, unique in the cluster.
+    pub name: String,
+    /// Where its data lies; created when absent.
+    pub data_dir: PathBuf,
+    /// Where other members will reach it. The member's id follows from these.
+    pub peer_urls: Vec<String>,
+    /// Where clients reach it; published once it is up.
+    pub client_urls: Vec<String>,
+    /// The founding members, by name, with their peer URLs; empty means this one alone.
+    pub initial_cluster: Vec<(String, Vec<String>)>,
+    /// Tells clusters with the same URLs apart. Default `etcd-cluster`.
+    pub cluster_token: String,
+    /// Whether the cluster is new.
+    pub cluster_state: ClusterState,
+    /// Bytes the state may take before writes are refused; 0 is 2 GiB, less than 0 no limit.
+    pub quota_bytes: i64,
+    /// Log entries kept before older ones are purged. Default 10,000.
+    pub snapshot_count: u64,
+    /// Entries kept behind that for slow members. Default 5,000.
+    pub catch_up_entries: u64,
+    /// How often the leader is heard. Default 100 ms.
+    pub heartbeat: Duration,
+    /// How long a follower waits for the leader. Default 1 s.
+    pub election_timeout: Duration,
+    /// When history is compacted without being asked.
+    pub auto_compaction: AutoCompaction,
+    /// The version published as the cluster's, as `major.minor.0`.
+    pub cluster_version: String,
+    /// Memory for cached pages of the state, in bytes. Default 128 MiB.
+    pub cache_bytes: usize,
+    /// Bytes of a raft log segment. Default 64 MiB.
+    pub log_segment_bytes: u64,
+    /// Free bytes below which writes are refused, and the size of the reserve file. Default 16 MiB.
+    pub reserve_bytes: u64,
+    /// How leases are timed.
+    pub leases: LeaseClockOptions,
+    /// Told of every sync of the raft log.
+    pub log_observer: Option<Arc<dyn LogObserver>>,
+}
+
+impl MemberOptions {
+    /// One member named `name` in `data_dir`, with etcd's defaults.
+    pub fn new(name: impl Into<String>, data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            data_dir: data_dir.into(),
+            peer_urls: vec!["http://localhost:2380".to_owned()],
+            client_urls: vec!["http://localhost:2379".to_owned()],
+            initial_cluster: Vec::new(),
+            cluster_token: "etcd-cluster".to_owned(),
+            cluster_state: ClusterState::New,
+            quota_bytes: 0,
+            snapshot_count: 10_000,
+            catch_up_entries: 5_000,
+            heartbeat: Duration::from_millis(100),
+            election_timeout: Duration::from_secs(1),
+            auto_compaction: AutoCompaction::Off,
+            cluster_version: "3.7.0".to_owned(),
+            cache_bytes: 128 << 20,
+            log_segment_bytes: SEGMENT_BYTES_DEFAULT,
+            reserve_bytes: 16 << 20,
+            leases: LeaseClockOptions::default(),
+            log_observer: None,
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! How a member starts: take the directory, found or open it, lead, publish.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::handle::{Inner, Member, Owned};
+use super::sink::LeaseSink;
+use super::{ClusterState, MemberOptions, admission, tasks};
+use crate::apply::{Applier, EventSink, StateOptions};
+use crate::consensus::log::{LogIdentity, LogOptions, RaftLog};
+use crate::consensus::{self, Group, GroupOptions, Space, StateFile};
+use crate::datadir::bootstrap::{ClusterIds, NewCluster};
+use crate::datadir::{DirLock, DirState, Layout, Marker, durable};
+use crate::error::Error;
+use crate::lease::LeaseClock;
+use crate::state::State;
+
+/// Readers waiting for a round.
+const READERS_MAX: usize = 16_384;
+/// How long a start may take to lead; a disk under load is slow.
+const LEAD_PATIENCE: Duration = Duration::from_secs(120);
+
+pub(super) async fn start(
+    options: MemberOptions,
+    events: Arc<dyn EventSink>,
+) -> Result<Member, Error> {
+    let layout = Layout::new(&options.data_dir);
+    let cluster = cluster_of(&options)?;
+    let (lock, dir_state) = take_dir(&layout)?;
+    let ids = identify(&layout, &options, &cluster, dir_state)?;
+    let founding = dir_state != DirState::Complete;
+    if founding {
+        begin_founding(&layout)?;
+    }
+    let space = Arc::new(Space::new(layout.root(), options.reserve_bytes));
+    check_space(&space);
+    let leases = Arc::new(LeaseClock::new(options.leases.clone()));
+    let sink = Arc::new(LeaseSink {
+        leases: Arc::clone(&leases),
+        events,
+    });
+    let (applier, state) = open_state(&layout, &options, &space, sink).await?;
+    let (fatal_sender, fatal) = watch::channel(None);
+    let (apply, apply_thread) = consensus::spawn_apply(applier, fatal_sender)?;
+    let log = open_log(&layout, &options, &ids, &space).await?;
+    let group_options = GroupOptions {
+        heartbeat: options.heartbeat,
+        election_timeout: options.election_timeout,
+        snapshot_count: options.snapshot_count,
+        catch_up_entries: options.catch_up_entries,
+    };
+    let group = Group::start(
+        ids.member,
+        &group_options,
+        log,
+        apply.clone(),
+        Arc::clone(&state),
+        &layout,
+    )
+    .await?;
+    let (reads, waiting) = mpsc::channel(READERS_MAX);
+    let inner = Inner {
+        member_id: ids.member,
+        cluster_id: ids.cluster,
+        state,
+        leases,
+        leadership: group.leadership(),
+        group,
+        space,
+        admission: admission::Admission::default(),
+        reads,
+        fatal,
+        // Different after each start, so that ids of requests do not repeat in logs.
+        next_id: AtomicU64::new(rand::random::<u64>() >> 8),
+        leader_changes: AtomicU64::new(0),
+        failed_proposals: AtomicU64::new(0),
+        stopping: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+        owned: Mutex::new(Some(Owned {
+            apply,
+            apply_thread,
+            lock,
+        })),
+        options,
+    };
+    let member = Member {
+        inner: Arc::new(inner),
+    };
+    let led = lead(&member, &ids, founding, &layout, waiting).await;
+    match led {
+        Ok(()) => Ok(member),
+        Err(error) => {
+            if let Err(stop) = member.stop().await {
+                tracing::warn!(error = %stop, "cannot stop a member that did not start");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The cluster that the options describe; more than this member is refused for now.
+fn cluster_of(options: &MemberOptions) -> Result<NewCluster, Error> {
+    let mut initial_cluster = options.initial_cluster.clone();
+    if initial_cluster.is_empty() {
+        initial_cluster.push((options.name.clone(), options.peer_urls.clone()));
+    }
+    if initial_cluster.len() > 1 {
+        return Err(Error::Option {
+            option: "initial-cluster",
+            reason: format!(
+                "it names {} members; this version runs clusters of one member: name only {}",
+                initial_cluster.len(),
+                options.name
+            ),
+        });
+    }
+    Ok(NewCluster {
+        name: options.name.clone(),
+        initial_cluster,
+        token: options.cluster_token.clone(),
+    })
+}
+
+fn take_dir(layout: &Layout) -> Result<(DirLock, DirState), Error> {
+    let failed = |source| Error::Io {
+        doing: "make the data directory",
+        source,
+    };
+    // A foreign directory is refused before a lock file is put into it.
+    layout.inspect()?;
+    if !layout.root().exists() {
+        use std::os::unix::fs::DirBuilderExt as _;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(layout.root())
+            .map_err(failed)?;
+        durable::sync_dir(durable::parent_of(layout.root())).map_err(failed)?;
+    }
+    let lock = DirLock::take(layout)?;
+    let state = layout.inspect()?;
+    Ok((lock, state))
+}
+
+/// Whose data it is or will be; data of another member is refused.
+fn identify(
+    layout: &Layout,
+    options: &MemberOptions,
+    cluster: &NewCluster,
+    state: DirState,
+) -> Result<ClusterIds, Error> {
+    if state != DirState::Complete {
+        if options.cluster_state == ClusterState::Existing {
+            return Err(Error::Option {
+                option: "initial-cluster-state",
+                reason: "this version cannot join a running cluster: use new".to_owned(),
+            });
+        }
+        return cluster.ids();
+    }
+    let marker = Marker::read(layout)?;
+    if marker.name != options.name {
+        return Err(Error::Option {
+            option: "name",
+            reason: format!(
+                "{} holds the data of member {} ({}) of cluster {}, not of {}; start it with \
+                 --name {}, or use another --data-dir",
+                layout.root().display(),
+                marker.name,
+                marker.member_id,
+                marker.cluster_id,
+                options.name,
+                marker.name
+            ),
+        });
+    }
+    let ids = ClusterIds {
+        member: marker.member()?,
+        cluster: marker.cluster()?,
+        members: vec![(marker.member()?, marker.peer_urls)],
+    };
+    if let Ok(described) = cluster.ids()
+        && described.cluster != ids.cluster
+    {
+        tracing::info!(
+            cluster_id = %ids.cluster,
+            described_cluster_id = %described.cluster,
+            "the data directory's cluster is kept; the initial-cluster options describe another"
+        );
+    }
+    Ok(ids)
+}
+
+fn begin_founding(layout: &Layout) -> Result<(), Error> {
+    let failed = |source| Error::Io {
+        doing: "found the data directory",
+        source,
+    };
+    durable::write_file(&layout.incomplete(), b"").map_err(failed)?;
+    layout.remove_unfinished()
+}
+
+fn check_space(space: &Space) {
+    if let Err(error) = space.check() {
+        tracing::warn!(%error, "cannot look at the free space of the data directory");
+    }
+}
+
+async fn open_state(
+    layout: &Layout,
+    options: &MemberOptions,
+    space: &Arc<Space>,
+    sink: Arc<LeaseSink>,
+) -> Result<(Applier, Arc<State>), Error> {
+    let state_options = StateOptions {
+        quota_bytes: options.quota_bytes,
+        cache_bytes: options.cache_bytes,
+        ..StateOptions::default()
+    };
+    let file = StateFile::open(&layout.state(), Arc::clone(space))?;
+    blocking("open the state", move || {
+        Applier::open_with_backend(file, &state_options, sink)
+    })
+    .await
+}
+
+async fn open_log(
+    layout: &Layout,
+    options: &MemberOptions,
+    ids: &ClusterIds,
+    space: &Arc<Space>,
+) -> Result<RaftLog, Error> {
+    let identity = LogIdentity {
+        cluster: ids.cluster.0,
+        member: ids.member.0,
+    };
+    let log_options = LogOptions {
+        segment_bytes: options.log_segment_bytes,
+        observer: options.log_observer.clone(),
+        space: Arc::clone(space),
+        ..LogOptions::new(layout.log(), identity)
+    };
+    blocking("open the raft log", move || {
+        RaftLog::open(&log_options).map_err(Error::from)
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(
+    doing: &'static str,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Error::Io {
+        doing,
+        source: io::Error::other(error),
+    })?
+}
+
+/// From a running group to a member that serves.
+async fn lead(
+    member: &Member,
+    ids: &ClusterIds,
+    founding: bool,
+    layout: &Layout,
+    waiting: mpsc::Receiver<super::reads::ReadWaiter>,
+) -> Result<(), Error> {
+    let inner = &member.inner;
+    if founding {
+        inner.group.found(&ids.members).await?;
+    }
+    let voters = inner.group.voters();
+    if voters != [ids.member.0] {
+        return Err(Error::Option {
+            option: "data-dir",
+            reason: format!(
+                "the data is of a cluster of {} voters ({}); this version runs clusters of one",
+                voters.len(),
+                voters
+                    .iter()
+                    .map(|id| format!("{id:x}"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+        });
+    }
+    if !founding {
+        inner.group.elect_now().await?;
+    }
+    inner.group.recovered(LEAD_PATIENCE).await?;
+    tasks::spawn(member, waiting);
+    member.linearizable().await?;
+    let infos = inner.state.lease_infos();
+    inner
+        .leases
+        .promote(Instant::now(), inner.options.election_timeout, &infos);
+    tasks::publish(member).await?;
+    if founding {
+        let failed = |source| Error::Io {
+            doing: "found the data directory",
+            source,
+        };
+        member.checkpoint().await?;
+        Marker::new(
+            &inner.options.name,
+            ids.member,
+            ids.cluster,
+            &inner.options.peer_urls,
+        )
+        .write(layout)?;
+        durable::remove_file(&layout.incomplete()).map_err(failed)?;
+    }
+    Ok(())
+}

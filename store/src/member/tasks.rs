@@ -1,0 +1,227 @@
+//! What a member does on its own while it runs.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use holdfast_proto::etcd::rpc;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::handle::Member;
+use super::{compactor, reads};
+use crate::command::{
+    ClusterVersion, LeaseCheckpoint, LeaseCheckpoints, MemberAttributes, Request,
+};
+use crate::error::Error;
+
+/// How often expired leases are looked for, as etcd does.
+const LEASE_INTERVAL: Duration = Duration::from_millis(500);
+/// Leases revoked in one look.
+const REVOKES_MAX: usize = 500;
+/// Lease checkpoints in one command.
+const CHECKPOINTS_MAX: usize = 1000;
+/// Revocations under way at once.
+const REVOKES_PENDING_MAX: usize = 16;
+/// How often the disk's free space is looked at.
+const SPACE_INTERVAL: Duration = Duration::from_millis(500);
+/// How often damage found by readers is looked for.
+const DAMAGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Starts all tasks; they end when the member stops.
+pub(super) fn spawn(member: &Member, waiting: mpsc::Receiver<reads::ReadWaiter>) {
+    let inner = &member.inner;
+    let stopping = inner.stopping.clone();
+    inner
+        .tasks
+        .spawn(reads::serve(inner.group.clone(), waiting, stopping));
+    spawn_until_stopped(member, expire_leases(member.clone()));
+    spawn_until_stopped(member, watch_space(member.clone()));
+    spawn_until_stopped(member, watch_leader(member.clone()));
+    spawn_until_stopped(member, watch_damage(member.clone()));
+    spawn_until_stopped(member, compactor::run(member.clone()));
+}
+
+fn spawn_until_stopped(member: &Member, work: impl Future<Output = ()> + Send + 'static) {
+    let stopping = member.inner.stopping.clone();
+    member.inner.tasks.spawn(async move {
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            () = work => {}
+        }
+    });
+}
+
+/// Makes the member's name, URLs and the cluster's version known, when they are not yet.
+pub(super) async fn publish(member: &Member) -> Result<(), Error> {
+    let inner = &member.inner;
+    let id = inner.member_id.0;
+    let options = &inner.options;
+    let is_published = inner.state.members().iter().any(|known| {
+        known.id == id && known.name == options.name && known.client_urls == options.client_urls
+    });
+    if !is_published {
+        let attributes = MemberAttributes {
+            member_id: id,
+            name: options.name.clone(),
+            client_urls: options.client_urls.clone(),
+        };
+        member
+            .propose(Request::MemberAttributes(attributes))
+            .await?;
+    }
+    if inner.state.cluster_version().as_ref() != Some(&options.cluster_version) {
+        let version = ClusterVersion {
+            version: options.cluster_version.clone(),
+        };
+        member.propose(Request::ClusterVersion(version)).await?;
+    }
+    Ok(())
+}
+
+/// Revokes expired leases and records the remaining time of long ones.
+async fn expire_leases(member: Member) {
+    let mut ticks = interval(LEASE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let leases = &member.inner.leases;
+        if !leases.is_primary() {
+            continue;
+        }
+        let due = leases.due(Instant::now(), REVOKES_MAX);
+        let checkpoints = leases.checkpoints_due(Instant::now(), CHECKPOINTS_MAX);
+        if due.is_empty() && checkpoints.is_empty() {
+            continue;
+        }
+        // A process that was paused may have lost the lead meanwhile: ask before deciding.
+        if member.linearizable().await.is_err() {
+            continue;
+        }
+        if !checkpoints.is_empty() {
+            let checkpoints = checkpoints
+                .into_iter()
+                .map(|(id, remaining_ttl)| LeaseCheckpoint {
+                    id: id.0,
+                    remaining_ttl,
+                })
+                .collect();
+            let request = Request::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
+            report(
+                "record lease times",
+                member.propose(request).await.map(drop),
+            );
+        }
+        for group in due.chunks(REVOKES_PENDING_MAX) {
+            let revokes = group.iter().map(|id| {
+                member.propose(Request::LeaseRevoke(rpc::LeaseRevokeRequest { id: id.0 }))
+            });
+            for result in futures::future::join_all(revokes).await {
+                match result {
+                    Ok(_) | Err(Error::LeaseNotFound) => {}
+                    Err(error) => report("revoke an expired lease", Err(error)),
+                }
+            }
+        }
+    }
+}
+
+async fn watch_space(member: Member) {
+    let mut ticks = interval(SPACE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let space = std::sync::Arc::clone(&member.inner.space);
+        match tokio::task::spawn_blocking(move || space.check()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "cannot look at the free space"),
+            Err(error) => tracing::warn!(%error, "the look at the free space panicked"),
+        }
+    }
+}
+
+/// Keeps the lease clock on the leader only.
+async fn watch_leader(member: Member) {
+    let inner = &member.inner;
+    let mut leadership = inner.group.leadership();
+    let mut last = leadership.leader();
+    while leadership.changed().await {
+        let leader = leadership.leader();
+        if leader == last {
+            continue;
+        }
+        if leader.is_some() {
+            inner.leader_changes.fetch_add(1, Ordering::Relaxed);
+        }
+        last = leader;
+        if leadership.is_leader() {
+            let infos = inner.state.lease_infos();
+            inner
+                .leases
+                .promote(Instant::now(), inner.options.election_timeout, &infos);
+        } else {
+            inner.leases.demote();
+        }
+    }
+}
+
+/// Raises the CORRUPT alarm once a damaged record was met.
+async fn watch_damage(member: Member) {
+    let mut ticks = interval(DAMAGE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let Some(damage) = member.inner.state.damage() else {
+            continue;
+        };
+        if member.has_alarm(rpc::AlarmType::Corrupt) {
+            continue;
+        }
+        tracing::error!(%damage, "the store is damaged; raise the CORRUPT alarm");
+        report(
+            "raise the CORRUPT alarm",
+            member.raise(rpc::AlarmType::Corrupt).await,
+        );
+    }
+}
+
+impl Member {
+    /// Raises NOSPACE for the whole cluster, in the background, unless it is raised already.
+    pub(super) fn raise_no_space(&self) {
+        if self.has_alarm(rpc::AlarmType::Nospace) {
+            return;
+        }
+        let member = self.clone();
+        spawn_until_stopped(self, async move {
+            tracing::warn!("the space quota is used up; raise the NOSPACE alarm");
+            report(
+                "raise the NOSPACE alarm",
+                member.raise(rpc::AlarmType::Nospace).await,
+            );
+        });
+    }
+
+    fn has_alarm(&self, kind: rpc::AlarmType) -> bool {
+        let own = self.inner.member_id.0;
+        let alarms = self.inner.state.alarms();
+        alarms
+            .iter()
+            .any(|alarm| alarm.member_id == own && alarm.alarm() == kind)
+    }
+
+    async fn raise(&self, kind: rpc::AlarmType) -> Result<(), Error> {
+        let mut request = rpc::AlarmRequest {
+            member_id: self.inner.member_id.0,
+            ..Default::default()
+        };
+        request.set_action(rpc::alarm_request::AlarmAction::Activate);
+        request.set_alarm(kind);
+        self.propose(Request::Alarm(request)).await.map(drop)
+    }
+}
+
+fn report(doing: &str, result: Result<(), Error>) {
+    match result {
+        Ok(()) | Err(Error::Stopped) => {}
+        Err(error) => tracing::warn!(%error, doing, "a background task failed; it is tried again"),
+    }
+}

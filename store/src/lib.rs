@@ -11,6 +11,8 @@ pub mod export;
 pub mod lease;
 pub mod member;
 pub mod mvcc;
+pub mod options;
 pub mod state;
 
 pub use error::{Error, ErrorKind};
+pub use options::StoreOptions;

@@ -1,0 +1,260 @@
+//! What a store is told at start: etcd's flags, `ETCD_*` variables and `--config-file`.
+//!
+//! A flag wins over the environment; a file silences both. Embedders (the daemon, the demo, the
+//! drills) build a [`StoreOptions`] with [`StoreOptions::single`] and change its fields.
+
+mod convert;
+mod file;
+mod flags;
+mod url;
+mod value;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use self::url::ListenUrl;
+
+/// The etcd version this store claims to be, unless told otherwise.
+pub const CLAIMED_VERSION: &str = "3.7.3";
+
+/// Largest request by default, in bytes (1.5 MiB, as etcd).
+pub const REQUEST_BYTES_MAX: usize = 1_572_864;
+
+/// Most operations of one transaction by default, as etcd.
+pub const TXN_OPS_MAX: usize = 128;
+
+/// Space quota when none is given, in bytes (2 GiB, as etcd).
+pub const QUOTA_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+
+/// A flag, variable or file entry that cannot be used; the process exits with 2.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct UsageError {
+    message: String,
+}
+
+impl UsageError {
+    pub(crate) fn new(message: impl Into<String>) -> UsageError {
+        UsageError {
+            message: message.into(),
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Invocation {
+    /// Run a store.
+    Run {
+        /// With these options.
+        options: Box<StoreOptions>,
+        /// After logging these warnings.
+        warnings: Vec<String>,
+    },
+    /// Print the version (text included) and end.
+    Version(String),
+    /// Print the help (text included) and end.
+    Help(String),
+}
+
+/// Whether the cluster is new or this member joins one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterState {
+    /// `--initial-cluster-state new`
+    New,
+    /// `--initial-cluster-state existing`
+    Existing,
+}
+
+/// When old revisions are compacted without being asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AutoCompaction {
+    /// Never.
+    Off,
+    /// Keep this much time.
+    Periodic(Duration),
+    /// Keep this many revisions.
+    Revisions(i64),
+}
+
+/// Where the store listens.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// Clients: gRPC and HTTP.
+    pub client_urls: Vec<ListenUrl>,
+    /// Other members.
+    pub peer_urls: Vec<ListenUrl>,
+    /// `/metrics` and the health paths only.
+    pub metrics_urls: Vec<ListenUrl>,
+    /// Interval of HTTP/2 pings to idle clients.
+    pub keepalive_interval: Duration,
+    /// Time a ping may stay unanswered.
+    pub keepalive_timeout: Duration,
+    /// Most concurrent streams of one connection; `None` is no limit.
+    pub concurrent_streams_max: Option<u32>,
+}
+
+/// How the cluster comes into being.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// Peer URLs told to the other members.
+    pub advertise_peer_urls: Vec<String>,
+    /// Members by name, each with its peer URLs.
+    pub initial_cluster: Vec<(String, Vec<String>)>,
+    /// Makes cluster ids of equal URLs differ.
+    pub token: String,
+    /// New or existing.
+    pub state: ClusterState,
+}
+
+/// Bounds on requests and on the data.
+#[derive(Debug, Clone)]
+pub struct LimitOptions {
+    /// Space quota in bytes; 0 means [`QUOTA_BYTES`], a negative value none.
+    pub quota_backend_bytes: i64,
+    /// Largest request in bytes.
+    pub request_bytes_max: usize,
+    /// Most operations in a transaction.
+    pub txn_ops_max: usize,
+    /// A unary request that takes longer is logged.
+    pub slow_request: Duration,
+}
+
+/// Timing of consensus.
+#[derive(Debug, Clone)]
+pub struct RaftOptions {
+    /// Log entries between two snapshots.
+    pub snapshot_count: u64,
+    /// Leader's heartbeat.
+    pub heartbeat: Duration,
+    /// Silence after which a follower stands for election.
+    pub election_timeout: Duration,
+}
+
+/// Least severe log line written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Everything.
+    Debug,
+    /// State changes.
+    Info,
+    /// Unexpected, but continued.
+    Warn,
+    /// A human must look.
+    Error,
+}
+
+/// Everything a store is told at start.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Human-readable name of the member.
+    pub name: String,
+    /// Directory of its data.
+    pub data_dir: PathBuf,
+    /// Where it listens.
+    pub listen: ListenOptions,
+    /// Client URLs told to the cluster; filled from the bound addresses when empty.
+    pub advertise_client_urls: Vec<String>,
+    /// How the cluster comes into being.
+    pub cluster: ClusterOptions,
+    /// Bounds.
+    pub limits: LimitOptions,
+    /// Timing of consensus.
+    pub raft: RaftOptions,
+    /// Automatic compaction.
+    pub auto_compaction: AutoCompaction,
+    /// Interval of progress notifications to watches that asked for them.
+    pub watch_progress_interval: Duration,
+    /// Log level.
+    pub log_level: LogLevel,
+    /// The etcd version this store claims to be, `major.minor.patch`.
+    pub claimed_version: String,
+    /// Serve a store with auth enabled as if it were not. Only for drills on scratch copies:
+    /// this version does not implement Auth and otherwise answers with an error.
+    pub serve_without_auth: bool,
+}
+
+impl StoreOptions {
+    /// One member by itself, serving clients at `client_address`.
+    pub fn single(name: &str, data_dir: &Path, client_address: SocketAddr) -> StoreOptions {
+        let mut options = StoreOptions::defaults();
+        name.clone_into(&mut options.name);
+        data_dir.clone_into(&mut options.data_dir);
+        options.listen.client_urls = vec![ListenUrl::Http {
+            host: client_address.ip().to_string(),
+            port: client_address.port(),
+        }];
+        options.listen.peer_urls = Vec::new();
+        options.advertise_client_urls = Vec::new();
+        options.cluster.initial_cluster =
+            vec![(name.to_owned(), options.cluster.advertise_peer_urls.clone())];
+        options
+    }
+
+    /// Reads `arguments` (without the program's name), then `environment`, or the file that
+    /// `--config-file` names instead of both.
+    ///
+    /// # Errors
+    /// For an unknown flag, a bad value, or a file that cannot be read.
+    pub fn from_args(
+        arguments: impl IntoIterator<Item = OsString>,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<Invocation, UsageError> {
+        convert::invocation(arguments, environment)
+    }
+
+    /// The quota in bytes; `None` when there is none.
+    pub fn quota_bytes(&self) -> Option<u64> {
+        match self.limits.quota_backend_bytes {
+            0 => Some(QUOTA_BYTES),
+            quota => u64::try_from(quota).ok(),
+        }
+    }
+
+    /// What etcd uses when nothing is said.
+    pub(crate) fn defaults() -> StoreOptions {
+        let peer_url = "http://localhost:2380".to_owned();
+        let localhost = |port| ListenUrl::Http {
+            host: "localhost".to_owned(),
+            port,
+        };
+        StoreOptions {
+            name: "default".to_owned(),
+            data_dir: PathBuf::new(),
+            listen: ListenOptions {
+                client_urls: vec![localhost(2379)],
+                peer_urls: vec![localhost(2380)],
+                metrics_urls: Vec::new(),
+                keepalive_interval: Duration::from_hours(2),
+                keepalive_timeout: Duration::from_secs(20),
+                concurrent_streams_max: None,
+            },
+            advertise_client_urls: vec!["http://localhost:2379".to_owned()],
+            cluster: ClusterOptions {
+                advertise_peer_urls: vec![peer_url.clone()],
+                initial_cluster: vec![("default".to_owned(), vec![peer_url])],
+                token: "etcd-cluster".to_owned(),
+                state: ClusterState::New,
+            },
+            limits: LimitOptions {
+                quota_backend_bytes: 0,
+                request_bytes_max: REQUEST_BYTES_MAX,
+                txn_ops_max: TXN_OPS_MAX,
+                slow_request: Duration::from_millis(300),
+            },
+            raft: RaftOptions {
+                snapshot_count: 10_000,
+                heartbeat: Duration::from_millis(100),
+                election_timeout: Duration::from_secs(1),
+            },
+            auto_compaction: AutoCompaction::Off,
+            watch_progress_interval: Duration::from_mins(10),
+            log_level: LogLevel::Info,
+            claimed_version: CLAIMED_VERSION.to_owned(),
+            serve_without_auth: false,
+        }
+    }
+}

@@ -61,11 +61,15 @@ impl<R: ReadAt> EtcdFile<R> {
         self.bolt.check()
     }
 
-    /// The revision a server that starts from this file has.
+    /// The revision a server that starts from this file has; 1 for an empty store.
     pub fn revision(&self) -> Result<i64, Error> {
+        Ok(self.newest_revision()?.max(1))
+    }
+
+    /// The revision that a bump counts from, as etcdutl does: 0 for an empty store.
+    pub fn newest_revision(&self) -> Result<i64, Error> {
         let last = self.last_row()?.map_or(0, |row| row.revision.main);
-        let compacted = self.compact_revision()?;
-        Ok(last.max(compacted).max(1))
+        Ok(last.max(self.compact_revision()?))
     }
 
     /// The revision of the last compaction, carried out or only scheduled; -1: never compacted.

@@ -32,7 +32,7 @@ pub struct LeaseRecord {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Auth {
     /// Whether requests must authenticate.
-    pub enabled: bool,
+    pub is_enabled: bool,
     /// Counts changes of these records.
     pub revision: u64,
     /// Users by name, with the hash of the password.
@@ -68,7 +68,8 @@ pub struct Downgrade {
     /// The version to go to, as `3.6.0`.
     pub target_version: String,
     /// Whether it is under way.
-    pub enabled: bool,
+    #[serde(rename = "enabled")]
+    pub is_enabled: bool,
 }
 
 /// A member's record as etcd stores it.
@@ -139,13 +140,13 @@ impl<R: ReadAt> EtcdFile<R> {
 
     /// Users, roles and whether they are in force.
     pub fn auth(&self) -> Result<Auth, Error> {
-        let enabled = self
+        let is_enabled = self
             .value(AUTH, b"authEnabled")?
             .is_some_and(|value| *value == [1]);
         let users = self.entries(AUTH_USERS)?;
         let roles = self.entries(AUTH_ROLES)?;
         Ok(Auth {
-            enabled,
+            is_enabled,
             revision: self.number(AUTH, b"authRevision")?.unwrap_or_default(),
             users: users
                 .iter()

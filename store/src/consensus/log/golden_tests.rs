@@ -1,6 +1,6 @@
 //! The format does not change: a log written by the first version is read, and written, the same.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use openraft::RaftLogReader as _;
 use openraft::storage::RaftLogStorage as _;

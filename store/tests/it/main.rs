@@ -1,0 +1,5 @@
+//! Integration tests of the store, in one binary.
+
+mod enospc;
+mod kill;
+mod member;

@@ -1,4 +1,8 @@
 //! The golden files: snapshots that real etcd made, and what real etcd says of each.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use std::path::PathBuf;
 

@@ -1,4 +1,9 @@
 //! Hashes and keys at every listed revision, against what etcd, etcdctl and etcdutl said.
+#![expect(
+    clippy::as_conversions,
+    clippy::unwrap_used,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use holdfast_store::Error;
 use holdfast_store::bolt::FileSource;

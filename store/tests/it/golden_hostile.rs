@@ -1,4 +1,11 @@
 //! Damaged and hostile files: no panic, no endless loop, no flip that goes unnoticed.
+#![expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use std::time::{Duration, Instant};
 
@@ -117,7 +124,7 @@ fn four_thousand_damaged_files_neither_panic_nor_hang() {
         exercise(&content);
     }
     let taken = began.elapsed();
-    assert!(taken < Duration::from_secs(300), "{taken:?}");
+    assert!(taken < Duration::from_mins(5), "{taken:?}");
 }
 
 #[test]

@@ -1,4 +1,10 @@
 //! Leases, members, alarms, auth records and versions, against what etcdctl showed.
+#![expect(
+    clippy::as_conversions,
+    clippy::cast_sign_loss,
+    clippy::unwrap_used,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use holdfast_proto::etcd::auth::permission;
 use holdfast_proto::etcd::rpc::AlarmType;

@@ -1,4 +1,9 @@
 //! `snapshot status` and the digest, against what etcdutl said.
+#![expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use std::time::Duration;
 

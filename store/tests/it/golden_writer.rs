@@ -1,4 +1,10 @@
 //! The bulk writer: what it writes reads back whole, and depends on its input alone.
+#![expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use std::collections::BTreeMap;
 

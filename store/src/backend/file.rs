@@ -1,0 +1,272 @@
+//! The store file: open, write a batch, make it durable.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::{Builder, Database, Durability, ReadableDatabase as _, StorageBackend, TableError};
+
+use crate::error::Error;
+
+use super::head::{HEAD_KEY, Head, MEMBERSHIP_KEY};
+use super::rows::Rows;
+use super::tables::Table;
+use super::view::View;
+
+/// Where the database lives.
+#[derive(Debug, Clone)]
+pub(crate) enum Home {
+    /// In a file, which can be replaced by a rewritten one.
+    File(PathBuf),
+    /// On storage handed in; a rewritten state moves to memory (tests only).
+    Detached,
+}
+
+/// Whether what was written must survive a loss of power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Commit {
+    Batch,
+    Checkpoint,
+}
+
+/// The writing end of the store file.
+pub(crate) struct Backend {
+    database: Arc<Database>,
+    home: Home,
+    head: Head,
+    dirty_bytes: u64,
+    durable: Option<crate::apply::LogPosition>,
+    is_poisoned: bool,
+}
+
+impl std::fmt::Debug for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backend").field("home", &self.home).field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+impl Backend {
+    /// Opens or creates the file at `path` with a cache of `cache_bytes`.
+    pub(crate) fn open(path: &Path, cache_bytes: usize) -> Result<Self, Error> {
+        let database = panic_safe("open", || {
+            Builder::new()
+                .set_cache_size(cache_bytes)
+                .create(path)
+                .map_err(|source| open_error(path, source))
+        })?;
+        Self::start(database, Home::File(path.to_owned()))
+    }
+
+    /// Opens or creates a database on any storage.
+    pub(crate) fn open_with(
+        storage: impl StorageBackend,
+        cache_bytes: usize,
+    ) -> Result<Self, Error> {
+        let database = panic_safe("open", || {
+            Builder::new()
+                .set_cache_size(cache_bytes)
+                .create_with_backend(storage)
+                .map_err(|source| open_error(Path::new("storage"), source))
+        })?;
+        Self::start(database, Home::Detached)
+    }
+
+    fn start(database: Database, home: Home) -> Result<Self, Error> {
+        let database = Arc::new(database);
+        let head = panic_safe("open", || read_head(&database))?;
+        let mut backend = Self {
+            database,
+            home,
+            head: head.unwrap_or_default(),
+            dirty_bytes: 0,
+            durable: head.and_then(|head| head.applied),
+            is_poisoned: false,
+        };
+        match head {
+            Some(head) => backend.check_counts(&head)?,
+            None => backend.initialise()?,
+        }
+        Ok(backend)
+    }
+
+    /// Makes all tables and the first head, durably.
+    fn initialise(&mut self) -> Result<(), Error> {
+        self.head.revision = 1;
+        self.commit(Commit::Checkpoint, |rows| {
+            for table in Table::ETCD {
+                rows.create(table)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn check_counts(&self, head: &Head) -> Result<(), Error> {
+        let view = self.view()?;
+        for table in Table::ETCD {
+            let (found, told) = (view.len(table)?, head.tally(table).rows);
+            if found != told {
+                return Err(Error::Format {
+                    what: "the store file",
+                    reason: format!("table {} has {found} rows instead of {told}", table.name()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn head(&self) -> &Head {
+        &self.head
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes
+    }
+
+    pub(crate) fn durable(&self) -> Option<crate::apply::LogPosition> {
+        self.durable
+    }
+
+    pub(crate) fn view(&self) -> Result<View, Error> {
+        View::new(&self.database)
+    }
+
+    /// The encoded membership, verified.
+    pub(crate) fn membership(&self) -> Result<Option<bytes::Bytes>, Error> {
+        self.view()?.get(Table::Own, MEMBERSHIP_KEY)
+    }
+
+    /// Writes a batch in one transaction: visible to views made later, not durable yet. After an
+    /// error the handle is poisoned.
+    pub(crate) fn write<T>(
+        &mut self,
+        work: impl FnOnce(&mut Rows<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.commit(Commit::Batch, work)
+    }
+
+    /// Makes everything written so far durable, in two phases.
+    pub(crate) fn checkpoint(&mut self) -> Result<(), Error> {
+        self.commit(Commit::Checkpoint, |_rows| Ok(()))
+    }
+
+    fn commit<T>(
+        &mut self,
+        commit: Commit,
+        work: impl FnOnce(&mut Rows<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if self.is_poisoned {
+            return Err(Error::Poisoned);
+        }
+        let (database, head) = (&self.database, self.head);
+        match panic_safe("write", || transact(database, head, commit, work)) {
+            Ok((answer, head, written)) => {
+                self.head = head;
+                self.dirty_bytes += written;
+                if commit == Commit::Checkpoint {
+                    self.dirty_bytes = 0;
+                    self.durable = head.applied;
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                self.is_poisoned = true;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// One transaction; the answer, the new head and the bytes written.
+fn transact<T>(
+    database: &Database,
+    head: Head,
+    commit: Commit,
+    work: impl FnOnce(&mut Rows<'_>) -> Result<T, Error>,
+) -> Result<(T, Head, u64), Error> {
+    let mut transaction = database.begin_write().map_err(|source| backend_error("write", source))?;
+    match commit {
+        Commit::Batch => transaction
+            .set_durability(Durability::None)
+            .map_err(|source| backend_error("write", source))?,
+        Commit::Checkpoint => {
+            transaction.set_two_phase_commit(true);
+            transaction.set_quick_repair(true);
+        }
+    }
+    let (answer, head, written) = {
+        let mut rows = Rows::new(&transaction, head);
+        let answer = work(&mut rows)?;
+        let encoded = rows.head.encode();
+        rows.put(Table::Own, HEAD_KEY, &encoded)?;
+        (answer, rows.head, rows.written())
+    };
+    transaction.commit().map_err(|source| backend_error("commit", source))?;
+    Ok((answer, head, written))
+}
+
+/// The head of a database; `None` when it is new.
+fn read_head(database: &Database) -> Result<Option<Head>, Error> {
+    let transaction = database.begin_read().map_err(|source| backend_error("open", source))?;
+    let own = match transaction.open_table(Table::Own.definition()) {
+        Ok(own) => own,
+        Err(TableError::TableDoesNotExist(_)) => {
+            return if transaction
+                .list_tables()
+                .map_err(|source| backend_error("open", source))?
+                .next()
+                .is_none()
+            {
+                Ok(None)
+            } else {
+                Err(no_head())
+            };
+        }
+        Err(source) => return Err(backend_error("open", source)),
+    };
+    let row = own.get(HEAD_KEY).map_err(|source| backend_error("open", source))?;
+    let row = row.ok_or_else(no_head)?;
+    let (value, _sum) = super::record::open(Table::Own, HEAD_KEY, row.value())?;
+    Head::decode(value).map(Some)
+}
+
+fn no_head() -> Error {
+    Error::Format { what: "the store file", reason: "it has no head".to_owned() }
+}
+
+fn open_error(path: &Path, source: redb::DatabaseError) -> Error {
+    match source {
+        redb::DatabaseError::DatabaseAlreadyOpen => {
+            Error::Locked { path: path.to_owned(), holder: None }
+        }
+        source => backend_error("open", source),
+    }
+}
+
+/// An error of redb as ours: I/O stays I/O, so that a full disk can be told from damage.
+pub(crate) fn backend_error(doing: &'static str, source: impl Into<redb::Error>) -> Error {
+    match source.into() {
+        redb::Error::Io(source) => Error::Io { doing, source },
+        redb::Error::PreviousIo | redb::Error::DatabaseClosed => Error::Poisoned,
+        redb::Error::Corrupted(reason) => Error::Format { what: "the store file", reason },
+        source => Error::Backend { doing, source: Box::new(source) },
+    }
+}
+
+/// Runs `work`; a panic of redb over a damaged file becomes an error (where panics unwind).
+pub(crate) fn panic_safe<T>(
+    doing: &'static str,
+    work: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let message = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default();
+        Err(Error::BackendPanic { doing, message })
+    })
+}

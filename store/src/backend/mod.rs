@@ -1,0 +1,21 @@
+//! The store file: redb tables named as etcd's buckets, every row behind its own checksum.
+//!
+//! What always holds:
+//! - a row is verified on each read; a damaged one is an error, never a value;
+//! - the position in the raft log, the tallies of all tables and the data change in one
+//!   transaction, so a file always says which log entries it holds;
+//! - commits per batch are not durable; a checkpoint is, in two phases;
+//! - after a failed write the handle refuses everything.
+
+mod file;
+mod head;
+mod record;
+mod rows;
+mod tables;
+mod view;
+
+pub(crate) use file::{Backend, Home, panic_safe};
+pub(crate) use head::Head;
+pub(crate) use rows::Rows;
+pub(crate) use tables::Table;
+pub(crate) use view::View;

@@ -1,6 +1,7 @@
 //! One member of an etcd-compatible replicated store.
 
 pub mod apply;
+mod backend;
 pub mod bolt;
 pub mod command;
 pub mod consensus;

@@ -3,10 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::backend::{Backend, Boxed, Home, OpenStorage, Table, open_file};
 use crate::error::Error;
+use crate::lease::LeaseChange;
+use crate::mvcc::{Compaction, Revision, Step};
 use crate::state::State;
 
-use super::{Entry, EventSink, LogPosition, Membership, Outcome};
+use super::quota::effective_quota;
+use super::records::Records;
+use super::step::{Batch, Changes, FINISHED_COMPACT_KEY};
+use super::{Entry, EntryPayload, EventSink, LogPosition, Membership, Outcome, install, open};
 
 /// How the state is kept.
 #[derive(Debug, Clone)]
@@ -45,83 +51,306 @@ pub enum CompactionProgress {
 
 /// The single writer of a state. Lives on one thread; everything it does is in one redb
 /// transaction per batch.
-#[derive(Debug)]
-pub struct Applier {}
+pub struct Applier {
+    pub(super) backend: Backend,
+    pub(super) state: Arc<State>,
+    pub(super) events: Arc<dyn EventSink>,
+    pub(super) options: StateOptions,
+    pub(super) records: Records,
+    /// Compactions to do, oldest first.
+    pub(super) compactions: std::collections::VecDeque<Compaction>,
+    /// The last compaction scheduled; -1: none.
+    pub(super) compacted: i64,
+    pub(super) epoch: u64,
+    scratch: Vec<u8>,
+}
 
-#[expect(
-    clippy::todo,
-    clippy::unused_self,
-    reason = "signatures first; bodies follow in hours"
-)]
+impl std::fmt::Debug for Applier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Applier")
+            .field("backend", &self.backend)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Applier {
-    /// Opens or creates the store file at `path`.
+    /// Opens or creates the store file at `path`, under a lock of its own.
     pub fn open(
-        _path: &Path,
-        _options: &StateOptions,
-        _events: Arc<dyn EventSink>,
+        path: &Path,
+        options: &StateOptions,
+        events: Arc<dyn EventSink>,
     ) -> Result<(Self, Arc<State>), Error> {
-        todo!()
+        Self::open_with(path, Arc::new(open_file), options, events)
     }
 
-    /// Opens or creates a store on any storage; for tests with faults.
+    /// As [`Applier::open`], on storage that `storage` opens; it is also asked for the storage of
+    /// a rewritten state, which is then renamed to `path`.
+    pub fn open_with(
+        path: &Path,
+        storage: Arc<OpenStorage>,
+        options: &StateOptions,
+        events: Arc<dyn EventSink>,
+    ) -> Result<(Self, Arc<State>), Error> {
+        let opened = Boxed(storage(path)?);
+        let home = Home::Path(path.to_owned(), storage);
+        Self::start(
+            Backend::open(home, opened, options.cache_bytes)?,
+            options,
+            events,
+        )
+    }
+
+    /// Opens or creates a store on any storage; for tests with faults. A rewritten state moves to
+    /// memory.
     pub fn open_with_backend(
-        _backend: impl redb::StorageBackend,
-        _options: &StateOptions,
-        _events: Arc<dyn EventSink>,
+        backend: impl redb::StorageBackend,
+        options: &StateOptions,
+        events: Arc<dyn EventSink>,
     ) -> Result<(Self, Arc<State>), Error> {
-        todo!()
+        let storage = Boxed(Box::new(backend));
+        Self::start(
+            Backend::open(Home::Detached, storage, options.cache_bytes)?,
+            options,
+            events,
+        )
     }
 
-    /// Applies committed entries in order, in one transaction. An error is fatal to the member:
-    /// nothing of the batch may be answered, and the handle accepts nothing more.
-    pub fn apply(&mut self, _entries: Vec<Entry>) -> Result<Vec<Outcome>, Error> {
-        todo!()
+    fn start(
+        backend: Backend,
+        options: &StateOptions,
+        events: Arc<dyn EventSink>,
+    ) -> Result<(Self, Arc<State>), Error> {
+        let opened = open::read(&backend, options, 0)?;
+        let quota = effective_quota(options.quota_bytes);
+        let records = opened.records.clone();
+        let (compacted, compactions) = (opened.compacted, opened.compaction.into_iter().collect());
+        let published = open::published(&backend, &records, opened.revision, compacted, 0)?;
+        let state = Arc::new(State::new(opened.index, opened.lessor, published, quota));
+        let applier = Self {
+            backend,
+            state: Arc::clone(&state),
+            events,
+            options: options.clone(),
+            records,
+            compactions,
+            compacted,
+            epoch: 0,
+            scratch: Vec::new(),
+        };
+        Ok((applier, state))
+    }
+
+    /// Applies committed entries in order, in one transaction (two, where a compaction is among
+    /// them). An error is fatal to the member: nothing of the batch may be answered, and the
+    /// handle accepts nothing more.
+    pub fn apply(&mut self, entries: Vec<Entry>) -> Result<Vec<Outcome>, Error> {
+        let mut outcomes = Vec::with_capacity(entries.len());
+        let mut batch = Vec::with_capacity(entries.len());
+        for entry in entries {
+            // A compaction ends a transaction: the index is compacted once readers know.
+            let ends = is_compaction(&entry);
+            batch.push(entry);
+            if ends {
+                self.apply_batch(std::mem::take(&mut batch), &mut outcomes)?;
+            }
+        }
+        if !batch.is_empty() {
+            self.apply_batch(batch, &mut outcomes)?;
+        }
+        Ok(outcomes)
+    }
+
+    fn apply_batch(
+        &mut self,
+        entries: Vec<Entry>,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Error> {
+        let mut horizon = self.state.published().horizon;
+        horizon.compacted = self.compacted;
+        let quota = self.state.quota();
+        let (state, records, scratch) = (&self.state, &mut self.records, &mut self.scratch);
+        let written = self.backend.write(|rows| {
+            let changes = Changes::default();
+            let mut batch = Batch {
+                state,
+                rows,
+                records,
+                horizon,
+                quota,
+                changes,
+                scratch,
+            };
+            for entry in entries {
+                outcomes.push(batch.apply(entry)?);
+            }
+            Ok((batch.changes, batch.horizon))
+        });
+        let (changes, horizon) = written.inspect_err(|error| self.state.note(error))?;
+        self.schedule(&changes)?;
+        self.publish(horizon.current)?;
+        self.tell(&changes);
+        Ok(())
+    }
+
+    fn schedule(&mut self, changes: &Changes) -> Result<(), Error> {
+        if let Some(revision) = changes.compacted {
+            let is_whole = self.compactions.is_empty() && self.is_compaction_finished()?;
+            self.compactions
+                .push_back(Compaction::new(revision, self.compacted, is_whole));
+            self.compacted = revision;
+        }
+        Ok(())
+    }
+
+    /// Whether the compaction before the one just scheduled was finished.
+    fn is_compaction_finished(&self) -> Result<bool, Error> {
+        let finished = open::finished_compaction(&self.backend.view()?)?;
+        Ok(finished.unwrap_or(-1) == self.compacted)
+    }
+
+    fn tell(&self, changes: &Changes) {
+        self.state.count(&changes.events, &changes.leases);
+        for (revision, events) in &changes.events {
+            self.events.publish(*revision, events);
+        }
+        for &change in &changes.leases {
+            self.events.lease_changed(change);
+        }
+        if let Some(revision) = changes.compacted {
+            self.state.index.write().begin_compaction(revision);
+            self.events.compacted(revision);
+        }
+    }
+
+    /// Lets readers see everything committed.
+    pub(super) fn publish(&mut self, revision: i64) -> Result<(), Error> {
+        let published = open::published(
+            &self.backend,
+            &self.records,
+            revision,
+            self.compacted,
+            self.epoch,
+        )?;
+        self.state.publish(published);
+        Ok(())
     }
 
     /// The last entry that is part of the state.
     pub fn applied(&self) -> Option<LogPosition> {
-        todo!()
+        self.backend.head().applied
     }
 
     /// The last entry that would be there after a loss of power.
     pub fn durable(&self) -> Option<LogPosition> {
-        todo!()
+        self.backend.durable()
     }
 
     /// The newest membership applied.
     pub fn membership(&self) -> Option<Membership> {
-        todo!()
+        self.records.membership.clone()
     }
 
     /// Makes everything applied so far durable (two-phase commit).
     pub fn checkpoint(&mut self) -> Result<(), Error> {
-        todo!()
+        self.backend.checkpoint()?;
+        let revision = self.state.revision();
+        self.publish(revision)
     }
 
     /// Bytes applied since the last checkpoint.
     pub fn dirty_bytes(&self) -> u64 {
-        todo!()
+        self.backend.dirty_bytes()
     }
 
     /// Does a bounded piece of a scheduled compaction.
     pub fn compact_step(&mut self) -> Result<CompactionProgress, Error> {
-        todo!()
+        let Some(compaction) = self.compactions.front_mut() else {
+            return Ok(CompactionProgress::Idle);
+        };
+        if !compaction.step_index(&self.state.index) {
+            return Ok(CompactionProgress::Working);
+        }
+        let revision = compaction.revision;
+        let previous = compaction.previous();
+        let (step, removed) = self
+            .backend
+            .write(|rows| {
+                let (step, removed) = compaction.step_rows(rows)?;
+                if matches!(step, Step::Finished(_)) {
+                    let finished = Revision::new(revision, 0).encode();
+                    rows.put(Table::Meta, FINISHED_COMPACT_KEY, &finished)?;
+                }
+                Ok((step, removed))
+            })
+            .inspect_err(|error| self.state.note(error))?;
+        self.state.count_compacted(removed);
+        let published = self.state.revision();
+        self.publish(published)?;
+        match step {
+            Step::Working => Ok(CompactionProgress::Working),
+            Step::Finished(hash) => {
+                if let Some(hash) = hash {
+                    self.state.store_hash(hash, previous, revision);
+                }
+                self.compactions.pop_front();
+                Ok(CompactionProgress::Finished { revision })
+            }
+        }
     }
 
     /// Replaces the state by that of an etcd database file (a raft snapshot, a restore), durably.
     /// Killed at any point, the file holds the old state or the new one.
     pub fn install(
         &mut self,
-        _file: &Path,
-        _at: LogPosition,
-        _membership: Membership,
+        file: &Path,
+        at: LogPosition,
+        membership: Membership,
     ) -> Result<(), Error> {
-        todo!()
+        let source = install::open(file)?;
+        self.backend
+            .replace(|fresh| install::fill(fresh, &source, at, membership))?;
+        self.reload()?;
+        self.events.lease_changed(LeaseChange::Replaced);
+        self.events.replaced(self.state.revision());
+        Ok(())
+    }
+
+    /// Takes over a replaced store file.
+    fn reload(&mut self) -> Result<(), Error> {
+        let epoch = self.epoch + 1;
+        let opened = open::read(&self.backend, &self.options, epoch)?;
+        self.epoch = epoch;
+        self.records = opened.records;
+        self.compacted = opened.compacted;
+        self.compactions = opened.compaction.into_iter().collect();
+        let published = open::published(
+            &self.backend,
+            &self.records,
+            opened.revision,
+            self.compacted,
+            epoch,
+        )?;
+        self.state.replace(opened.index, opened.lessor, published);
+        Ok(())
     }
 
     /// Rewrites the store file without its holes. Readers go on; killed at any point, the file
     /// holds the same state.
     pub fn defragment(&mut self) -> Result<(), Error> {
-        todo!()
+        let view = self.backend.view()?;
+        let head = *self.backend.head();
+        self.backend
+            .replace(|fresh| install::copy(fresh, &view, &head))
+            .inspect_err(|error| self.state.note(error))?;
+        let revision = self.state.revision();
+        self.publish(revision)
+    }
+}
+
+fn is_compaction(entry: &Entry) -> bool {
+    use holdfast_proto::store::v1::command::Request;
+    match &entry.payload {
+        EntryPayload::Command(command) => matches!(command.request, Some(Request::Compact(_))),
+        EntryPayload::Blank | EntryPayload::Membership(_) => false,
     }
 }

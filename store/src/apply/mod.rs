@@ -5,8 +5,17 @@
 
 mod applier;
 mod entry;
+mod install;
+mod open;
+mod quota;
+mod records;
 mod sink;
+mod step;
 
+pub use crate::backend::OpenStorage;
 pub use applier::{Applier, CompactionProgress, StateOptions};
 pub use entry::{Entry, EntryPayload, LogPosition, Membership, Outcome, Response, Seat};
+pub(crate) use quota::fits;
+pub use quota::{LEASE_COST, QUOTA_DEFAULT_BYTES, put_cost, txn_cost};
+pub(crate) use records::Records;
 pub use sink::{EventSink, NoEvents};

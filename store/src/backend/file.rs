@@ -1,26 +1,21 @@
 //! The store file: open, write a batch, make it durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redb::{Builder, Database, Durability, ReadableDatabase as _, StorageBackend, TableError};
+use redb::{Builder, Database, Durability, ReadableDatabase as _, TableError};
 
+use crate::datadir::durable;
 use crate::error::Error;
 
-use super::head::{HEAD_KEY, Head, MEMBERSHIP_KEY};
+use super::head::{HEAD_KEY, Head};
 use super::rows::Rows;
+use super::storage::{Boxed, Home};
 use super::tables::Table;
 use super::view::View;
 
-/// Where the database lives.
-#[derive(Debug, Clone)]
-pub(crate) enum Home {
-    /// In a file, which can be replaced by a rewritten one.
-    File(PathBuf),
-    /// On storage handed in; a rewritten state moves to memory (tests only).
-    Detached,
-}
+/// What a state that is being built is called, behind the path it will have.
+const STAGED_SUFFIX: &str = ".staged";
 
 /// Whether what was written must survive a loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +28,7 @@ enum Commit {
 pub(crate) struct Backend {
     database: Arc<Database>,
     home: Home,
+    cache_bytes: usize,
     head: Head,
     dirty_bytes: u64,
     durable: Option<crate::apply::LogPosition>,
@@ -41,42 +37,32 @@ pub(crate) struct Backend {
 
 impl std::fmt::Debug for Backend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Backend").field("home", &self.home).field("head", &self.head).finish_non_exhaustive()
+        f.debug_struct("Backend")
+            .field("home", &self.home)
+            .field("head", &self.head)
+            .finish_non_exhaustive()
     }
 }
 
 impl Backend {
-    /// Opens or creates the file at `path` with a cache of `cache_bytes`.
-    pub(crate) fn open(path: &Path, cache_bytes: usize) -> Result<Self, Error> {
-        let database = panic_safe("open", || {
-            Builder::new()
-                .set_cache_size(cache_bytes)
-                .create(path)
-                .map_err(|source| open_error(path, source))
-        })?;
-        Self::start(database, Home::File(path.to_owned()))
-    }
-
-    /// Opens or creates a database on any storage.
-    pub(crate) fn open_with(
-        storage: impl StorageBackend,
-        cache_bytes: usize,
-    ) -> Result<Self, Error> {
+    /// Opens or creates the database of `home`; a detached one with `storage`.
+    pub(crate) fn open(home: Home, storage: Boxed, cache_bytes: usize) -> Result<Self, Error> {
         let database = panic_safe("open", || {
             Builder::new()
                 .set_cache_size(cache_bytes)
                 .create_with_backend(storage)
-                .map_err(|source| open_error(Path::new("storage"), source))
+                .map_err(|source| backend_error("open", source))
         })?;
-        Self::start(database, Home::Detached)
+        Self::start(database, home, cache_bytes)
     }
 
-    fn start(database: Database, home: Home) -> Result<Self, Error> {
+    fn start(database: Database, home: Home, cache_bytes: usize) -> Result<Self, Error> {
         let database = Arc::new(database);
         let head = panic_safe("open", || read_head(&database))?;
         let mut backend = Self {
             database,
             home,
+            cache_bytes,
             head: head.unwrap_or_default(),
             dirty_bytes: 0,
             durable: head.and_then(|head| head.applied),
@@ -130,13 +116,56 @@ impl Backend {
         self.durable
     }
 
-    pub(crate) fn view(&self) -> Result<View, Error> {
-        View::new(&self.database)
+    /// Builds a new state beside this one by `fill` and puts it in this one's place, durably:
+    /// whatever happens meanwhile, the path names the old state or the whole new one. Views of
+    /// the old state stay readable.
+    pub(crate) fn replace(
+        &mut self,
+        fill: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if self.is_poisoned {
+            return Err(Error::Poisoned);
+        }
+        let Home::Path(path, open) = self.home.clone() else {
+            let storage = Boxed(Box::new(redb::backends::InMemoryBackend::new()));
+            let mut fresh = Self::open(Home::Detached, storage, self.cache_bytes)?;
+            fill(&mut fresh)?;
+            fresh.checkpoint()?;
+            *self = fresh;
+            return Ok(());
+        };
+        let failed = |source| Error::Io {
+            doing: "replace the store file",
+            source,
+        };
+        let staged = durable::with_suffix(&path, STAGED_SUFFIX);
+        durable::remove_file(&staged).map_err(failed)?;
+        let built = (|| {
+            let storage = Boxed(open(&staged)?);
+            let home = Home::Path(path.clone(), Arc::clone(&open));
+            let mut fresh = Self::open(home, storage, self.cache_bytes)?;
+            fill(&mut fresh)?;
+            fresh.checkpoint()?;
+            Ok(fresh)
+        })();
+        match built {
+            Ok(fresh) => {
+                durable::rename(&staged, &path).map_err(|source| {
+                    self.is_poisoned = true;
+                    failed(source)
+                })?;
+                *self = fresh;
+                Ok(())
+            }
+            Err(error) => {
+                durable::remove_file(&staged).map_err(failed)?;
+                Err(error)
+            }
+        }
     }
 
-    /// The encoded membership, verified.
-    pub(crate) fn membership(&self) -> Result<Option<bytes::Bytes>, Error> {
-        self.view()?.get(Table::Own, MEMBERSHIP_KEY)
+    pub(crate) fn view(&self) -> Result<View, Error> {
+        View::new(&self.database)
     }
 
     /// Writes a batch in one transaction: visible to views made later, not durable yet. After an
@@ -187,7 +216,9 @@ fn transact<T>(
     commit: Commit,
     work: impl FnOnce(&mut Rows<'_>) -> Result<T, Error>,
 ) -> Result<(T, Head, u64), Error> {
-    let mut transaction = database.begin_write().map_err(|source| backend_error("write", source))?;
+    let mut transaction = database
+        .begin_write()
+        .map_err(|source| backend_error("write", source))?;
     match commit {
         Commit::Batch => transaction
             .set_durability(Durability::None)
@@ -204,13 +235,17 @@ fn transact<T>(
         rows.put(Table::Own, HEAD_KEY, &encoded)?;
         (answer, rows.head, rows.written())
     };
-    transaction.commit().map_err(|source| backend_error("commit", source))?;
+    transaction
+        .commit()
+        .map_err(|source| backend_error("commit", source))?;
     Ok((answer, head, written))
 }
 
 /// The head of a database; `None` when it is new.
 fn read_head(database: &Database) -> Result<Option<Head>, Error> {
-    let transaction = database.begin_read().map_err(|source| backend_error("open", source))?;
+    let transaction = database
+        .begin_read()
+        .map_err(|source| backend_error("open", source))?;
     let own = match transaction.open_table(Table::Own.definition()) {
         Ok(own) => own,
         Err(TableError::TableDoesNotExist(_)) => {
@@ -227,22 +262,18 @@ fn read_head(database: &Database) -> Result<Option<Head>, Error> {
         }
         Err(source) => return Err(backend_error("open", source)),
     };
-    let row = own.get(HEAD_KEY).map_err(|source| backend_error("open", source))?;
+    let row = own
+        .get(HEAD_KEY)
+        .map_err(|source| backend_error("open", source))?;
     let row = row.ok_or_else(no_head)?;
     let (value, _sum) = super::record::open(Table::Own, HEAD_KEY, row.value())?;
     Head::decode(value).map(Some)
 }
 
 fn no_head() -> Error {
-    Error::Format { what: "the store file", reason: "it has no head".to_owned() }
-}
-
-fn open_error(path: &Path, source: redb::DatabaseError) -> Error {
-    match source {
-        redb::DatabaseError::DatabaseAlreadyOpen => {
-            Error::Locked { path: path.to_owned(), holder: None }
-        }
-        source => backend_error("open", source),
+    Error::Format {
+        what: "the store file",
+        reason: "it has no head".to_owned(),
     }
 }
 
@@ -251,8 +282,14 @@ pub(crate) fn backend_error(doing: &'static str, source: impl Into<redb::Error>)
     match source.into() {
         redb::Error::Io(source) => Error::Io { doing, source },
         redb::Error::PreviousIo | redb::Error::DatabaseClosed => Error::Poisoned,
-        redb::Error::Corrupted(reason) => Error::Format { what: "the store file", reason },
-        source => Error::Backend { doing, source: Box::new(source) },
+        redb::Error::Corrupted(reason) => Error::Format {
+            what: "the store file",
+            reason,
+        },
+        source => Error::Backend {
+            doing,
+            source: Box::new(source),
+        },
     }
 }
 

@@ -51,28 +51,42 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn tally(&self, table: Table) -> Tally {
-        table.tally_index().and_then(|index| self.tallies.get(index)).copied().unwrap_or_default()
+        table
+            .tally_index()
+            .and_then(|index| self.tallies.get(index))
+            .copied()
+            .unwrap_or_default()
     }
 
     pub(crate) fn tally_mut(&mut self, table: Table) -> Option<&mut Tally> {
-        table.tally_index().and_then(|index| self.tallies.get_mut(index))
+        table
+            .tally_index()
+            .and_then(|index| self.tallies.get_mut(index))
     }
 
     /// Bytes of all keys and rows.
     pub(crate) fn bytes(&self) -> u64 {
-        self.tallies.iter().fold(0, |sum, tally| sum.wrapping_add(tally.bytes))
+        self.tallies
+            .iter()
+            .fold(0, |sum, tally| sum.wrapping_add(tally.bytes))
     }
 
     /// Rows of all tables.
     pub(crate) fn rows(&self) -> u64 {
-        self.tallies.iter().fold(0, |sum, tally| sum.wrapping_add(tally.rows))
+        self.tallies
+            .iter()
+            .fold(0, |sum, tally| sum.wrapping_add(tally.rows))
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4 + 1 + 24 + 8 + Table::TALLIED * 24);
         bytes.extend_from_slice(&FORMAT.to_le_bytes());
         bytes.push(u8::from(self.applied.is_some()));
-        let applied = self.applied.unwrap_or(LogPosition { term: 0, node: 0, index: 0 });
+        let applied = self.applied.unwrap_or(LogPosition {
+            term: 0,
+            node: 0,
+            index: 0,
+        });
         for number in [applied.term, applied.node, applied.index] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
@@ -89,7 +103,9 @@ impl Head {
         let mut reader = Reader { rest: bytes };
         let format = u32::from_le_bytes(reader.take()?);
         if format != FORMAT {
-            return Err(wrong(format!("version {format}, this program knows {FORMAT}")));
+            return Err(wrong(format!(
+                "version {format}, this program knows {FORMAT}"
+            )));
         }
         let has_applied = match reader.take::<1>()? {
             [0] => false,
@@ -108,7 +124,11 @@ impl Head {
             return Err(wrong("length or revision".to_owned()));
         }
         let applied = has_applied.then_some(LogPosition { term, node, index });
-        Ok(Self { applied, revision, tallies })
+        Ok(Self {
+            applied,
+            revision,
+            tallies,
+        })
     }
 }
 
@@ -118,8 +138,10 @@ struct Reader<'bytes> {
 
 impl Reader<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let (taken, rest) =
-            self.rest.split_first_chunk::<N>().ok_or_else(|| wrong("too short".to_owned()))?;
+        let (taken, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or_else(|| wrong("too short".to_owned()))?;
         self.rest = rest;
         Ok(*taken)
     }
@@ -130,7 +152,10 @@ impl Reader<'_> {
 }
 
 fn wrong(reason: String) -> Error {
-    Error::Format { what: "the head of the store file", reason }
+    Error::Format {
+        what: "the head of the store file",
+        reason,
+    }
 }
 
 #[cfg(test)]
@@ -140,13 +165,20 @@ mod tests {
     #[test]
     fn a_head_comes_back_as_it_was() {
         let mut head = Head {
-            applied: Some(LogPosition { term: 3, node: 4, index: 5 }),
+            applied: Some(LogPosition {
+                term: 3,
+                node: 4,
+                index: 5,
+            }),
             revision: 6,
             ..Head::default()
         };
         head.tally_mut(Table::Meta).unwrap().add(7, 8, 9);
         assert_eq!(Head::decode(&head.encode()).unwrap(), head);
-        assert_eq!(Head::decode(&Head::default().encode()).unwrap(), Head::default());
+        assert_eq!(
+            Head::decode(&Head::default().encode()).unwrap(),
+            Head::default()
+        );
     }
 
     #[test]

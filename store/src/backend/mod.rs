@@ -11,11 +11,14 @@ mod file;
 mod head;
 mod record;
 mod rows;
+mod storage;
 mod tables;
 mod view;
 
-pub(crate) use file::{Backend, Home, panic_safe};
-pub(crate) use head::Head;
+pub(crate) use file::Backend;
+pub(crate) use head::{HEAD_KEY, Head, MEMBERSHIP_KEY};
 pub(crate) use rows::Rows;
+pub use storage::OpenStorage;
+pub(crate) use storage::{Boxed, Home, open_file};
 pub(crate) use tables::Table;
 pub(crate) use view::View;

@@ -32,8 +32,9 @@ pub(crate) fn open<'row>(
     key: &[u8],
     row: &'row [u8],
 ) -> Result<(&'row [u8], u32), Error> {
-    let (stored, value) =
-        row.split_first_chunk::<SUM_LEN>().ok_or_else(|| damaged(table, key, "shorter than its sum"))?;
+    let (stored, value) = row
+        .split_first_chunk::<SUM_LEN>()
+        .ok_or_else(|| damaged(table, key, "shorter than its sum"))?;
     let stored = u32::from_be_bytes(*stored);
     if stored == sum(table, key, value) {
         Ok((value, stored))
@@ -43,7 +44,11 @@ pub(crate) fn open<'row>(
 }
 
 pub(crate) fn damaged(table: Table, key: &[u8], reason: &'static str) -> Error {
-    Error::Record { table: table.name(), key: hex::encode(key), reason }
+    Error::Record {
+        table: table.name(),
+        key: hex::encode(key),
+        reason,
+    }
 }
 
 #[cfg(test)]
@@ -69,7 +74,10 @@ mod tests {
             row[bit / 8] ^= 1 << (bit % 8);
         }
         for length in 0..row.len() {
-            assert!(open(Table::Key, b"k", &row[..length]).is_err(), "length {length}");
+            assert!(
+                open(Table::Key, b"k", &row[..length]).is_err(),
+                "length {length}"
+            );
         }
     }
 }

@@ -74,7 +74,9 @@ impl<'txn> Rows<'txn> {
     pub(crate) fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, Error> {
         let removed = {
             let opened = self.table(table)?;
-            let old = opened.remove(key).map_err(|source| backend_error("write", source))?;
+            let old = opened
+                .remove(key)
+                .map_err(|source| backend_error("write", source))?;
             old.map(|row| stored_sum(row.value()))
         };
         if let Some((row_len, sum)) = removed {
@@ -88,8 +90,10 @@ impl<'txn> Rows<'txn> {
 
     /// The verified value of a row, changes of this transaction included.
     pub(crate) fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Error> {
-        let row =
-            self.table(table)?.get(key).map_err(|source| backend_error("read", source))?;
+        let row = self
+            .table(table)?
+            .get(key)
+            .map_err(|source| backend_error("read", source))?;
         match row {
             None => Ok(None),
             Some(row) => {
@@ -128,7 +132,10 @@ fn open_slot<'slots, 'txn>(
     table: Table,
 ) -> Result<&'slots mut OpenTable<'txn>, Error> {
     let index = table.tally_index().unwrap_or(TABLES - 1);
-    let missing = || Error::Format { what: "the list of tables", reason: "incomplete".to_owned() };
+    let missing = || Error::Format {
+        what: "the list of tables",
+        reason: "incomplete".to_owned(),
+    };
     let slot = open.get_mut(index).ok_or_else(missing)?;
     if slot.is_none() {
         let opened = transaction
@@ -145,12 +152,16 @@ fn insert(
     key: &[u8],
     row: &[u8],
 ) -> Result<Option<(usize, u32)>, Error> {
-    let old = opened.insert(key, row).map_err(|source| backend_error("write", source))?;
+    let old = opened
+        .insert(key, row)
+        .map_err(|source| backend_error("write", source))?;
     Ok(old.map(|old| stored_sum(old.value())))
 }
 
 /// Length and stored sum of a row, damaged or not.
 fn stored_sum(row: &[u8]) -> (usize, u32) {
-    let sum = row.split_first_chunk::<{ record::SUM_LEN }>().map_or(0, |(sum, _)| u32::from_be_bytes(*sum));
+    let sum = row
+        .split_first_chunk::<{ record::SUM_LEN }>()
+        .map_or(0, |(sum, _)| u32::from_be_bytes(*sum));
     (row.len(), sum)
 }

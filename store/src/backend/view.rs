@@ -4,7 +4,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase as _, ReadableTableMetadata as _};
+use redb::{
+    Database, ReadOnlyTable, ReadTransaction, ReadableDatabase as _, ReadableTableMetadata as _,
+};
 
 use crate::error::Error;
 
@@ -31,12 +33,17 @@ impl std::fmt::Debug for View {
 impl View {
     pub(crate) fn new(database: &Arc<Database>) -> Result<Self, Error> {
         panic_safe("read", || {
-            let transaction =
-                database.begin_read().map_err(|source| backend_error("read", source))?;
+            let transaction = database
+                .begin_read()
+                .map_err(|source| backend_error("read", source))?;
             let key = transaction
                 .open_table(Table::Key.definition())
                 .map_err(|source| backend_error("read", source))?;
-            Ok(Self { key, transaction, _database: Arc::clone(database) })
+            Ok(Self {
+                key,
+                transaction,
+                _database: Arc::clone(database),
+            })
         })
     }
 
@@ -59,7 +66,9 @@ impl View {
     /// How many rows the table has, by redb's own count.
     pub(crate) fn len(&self, table: Table) -> Result<u64, Error> {
         panic_safe("read", || {
-            self.open(table)?.len().map_err(|source| backend_error("read", source))
+            self.open(table)?
+                .len()
+                .map_err(|source| backend_error("read", source))
         })
     }
 
@@ -93,27 +102,42 @@ impl View {
         table: Table,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.scan(table, (Bound::Unbounded, Bound::Unbounded), |key, value, _sum| {
-            visit(key, value)?;
-            Ok(true)
-        })
+        self.scan(
+            table,
+            (Bound::Unbounded, Bound::Unbounded),
+            |key, value, _sum| {
+                visit(key, value)?;
+                Ok(true)
+            },
+        )
     }
 
     /// First and last key of the `key` table.
     pub(crate) fn key_ends(&self) -> Result<Option<(Bytes, Bytes)>, Error> {
         panic_safe("read", || {
             use redb::ReadableTable as _;
-            let first = self.key.first().map_err(|source| backend_error("read", source))?;
-            let last = self.key.last().map_err(|source| backend_error("read", source))?;
+            let first = self
+                .key
+                .first()
+                .map_err(|source| backend_error("read", source))?;
+            let last = self
+                .key
+                .last()
+                .map_err(|source| backend_error("read", source))?;
             Ok(first.zip(last).map(|((first, _), (last, _))| {
-                (Bytes::copy_from_slice(first.value()), Bytes::copy_from_slice(last.value()))
+                (
+                    Bytes::copy_from_slice(first.value()),
+                    Bytes::copy_from_slice(last.value()),
+                )
             }))
         })
     }
 }
 
 fn get(table: Table, opened: &OpenTable, key: &[u8]) -> Result<Option<Bytes>, Error> {
-    let row = opened.get(key).map_err(|source| backend_error("read", source))?;
+    let row = opened
+        .get(key)
+        .map_err(|source| backend_error("read", source))?;
     match row {
         None => Ok(None),
         Some(row) => {

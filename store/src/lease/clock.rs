@@ -4,13 +4,18 @@
 //! lead keeps no expiry: `promote` starts all leases anew, each with its time left at the last
 //! checkpoint plus the extension (an election timeout); `demote` forgets them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::Error;
 
 use super::{LeaseChange, LeaseId, LeaseInfo};
+
+/// Longest time a clock counts: adding more to an instant could overflow.
+const COUNTED_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// How the clock works; etcd's values by default.
 #[derive(Debug, Clone)]
@@ -37,17 +42,54 @@ impl Default for LeaseClockOptions {
 #[derive(Debug)]
 pub struct LeaseClock {
     options: LeaseClockOptions,
+    primary: Mutex<Option<Primary>>,
 }
 
-#[expect(
-    clippy::todo,
-    clippy::unused_self,
-    reason = "signatures first; bodies follow in hours"
-)]
+#[derive(Debug, Clone, Copy)]
+struct Timing {
+    granted: Duration,
+    granted_s: i64,
+    has_checkpoint: bool,
+    expiry: Instant,
+    /// When it is looked at next; after the expiry once it was reported.
+    look: Instant,
+    checkpoint: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Primary {
+    timings: BTreeMap<LeaseId, Timing>,
+    by_look: BTreeSet<(Instant, LeaseId)>,
+    by_checkpoint: BTreeSet<(Instant, LeaseId)>,
+}
+
+impl Primary {
+    fn set(&mut self, id: LeaseId, timing: Timing) {
+        self.forget(id);
+        self.by_look.insert((timing.look, id));
+        if let Some(checkpoint) = timing.checkpoint {
+            self.by_checkpoint.insert((checkpoint, id));
+        }
+        self.timings.insert(id, timing);
+    }
+
+    fn forget(&mut self, id: LeaseId) -> Option<Timing> {
+        let timing = self.timings.remove(&id)?;
+        self.by_look.remove(&(timing.look, id));
+        if let Some(checkpoint) = timing.checkpoint {
+            self.by_checkpoint.remove(&(checkpoint, id));
+        }
+        Some(timing)
+    }
+}
+
 impl LeaseClock {
     /// A clock of a member that does not lead yet.
     pub fn new(options: LeaseClockOptions) -> Self {
-        Self { options }
+        Self {
+            options,
+            primary: Mutex::new(None),
+        }
     }
 
     /// The time to live that is granted for a wish of `ttl_s`; the proposer puts it into the command.
@@ -56,52 +98,275 @@ impl LeaseClock {
     }
 
     /// This member leads now: every lease gets its time left plus `extend`.
-    pub fn promote(&self, _now: Instant, _extend: Duration, _leases: &[LeaseInfo]) {
-        todo!()
+    pub fn promote(&self, now: Instant, extend: Duration, leases: &[LeaseInfo]) {
+        let mut primary = Primary::default();
+        for lease in leases {
+            let left_s = if lease.checkpoint_ttl_s > 0 {
+                lease.checkpoint_ttl_s
+            } else {
+                lease.granted_ttl_s
+            };
+            let mut timing = self.timing(lease.granted_ttl_s, seconds(left_s), extend, now);
+            timing.has_checkpoint = lease.checkpoint_ttl_s > 0;
+            primary.set(lease.id, timing);
+        }
+        *self.primary.lock() = Some(primary);
+    }
+
+    fn timing(&self, granted_s: i64, left: Duration, extend: Duration, now: Instant) -> Timing {
+        let expiry = now + left.saturating_add(extend).min(COUNTED_MAX);
+        let interval = self.options.checkpoint_interval;
+        Timing {
+            granted: seconds(granted_s),
+            granted_s,
+            has_checkpoint: false,
+            expiry,
+            look: expiry,
+            checkpoint: (left > interval).then(|| now + interval),
+        }
     }
 
     /// This member does not lead any more.
     pub fn demote(&self) {
-        todo!()
+        *self.primary.lock() = None;
     }
 
     /// Whether this member leads, as far as leases are concerned.
     pub fn is_primary(&self) -> bool {
-        todo!()
+        self.primary.lock().is_some()
     }
 
     /// Follows a change of the replicated state; wire it to `EventSink::lease_changed`.
-    pub fn observe(&self, _change: LeaseChange, _now: Instant) {
-        todo!()
+    pub fn observe(&self, change: LeaseChange, now: Instant) {
+        let mut guard = self.primary.lock();
+        let Some(primary) = guard.as_mut() else {
+            return;
+        };
+        match change {
+            LeaseChange::Granted { id, ttl_s } => {
+                primary.set(id, self.timing(ttl_s, seconds(ttl_s), Duration::ZERO, now));
+            }
+            LeaseChange::Revoked { id } => {
+                primary.forget(id);
+            }
+            LeaseChange::Checkpointed { id, remaining_s } => {
+                if let Some(mut timing) = primary.forget(id) {
+                    timing.has_checkpoint = remaining_s > 0;
+                    let left = timing.expiry.saturating_duration_since(now);
+                    let interval = self.options.checkpoint_interval;
+                    timing.checkpoint = (left > interval).then(|| now + interval);
+                    primary.set(id, timing);
+                }
+            }
+            LeaseChange::Replaced => *guard = None,
+        }
     }
 
     /// Starts the lease's time anew and answers its granted time to live, in seconds.
     ///
     /// `NotLeader` on a member that does not lead, `LeaseNotFound` for a lease that is unknown or
     /// due. Whether its recorded checkpoint must be cleared first: [`LeaseClock::has_checkpoint`].
-    pub fn renew(&self, _id: LeaseId, _now: Instant) -> Result<i64, Error> {
-        todo!()
+    pub fn renew(&self, id: LeaseId, now: Instant) -> Result<i64, Error> {
+        let mut guard = self.primary.lock();
+        let primary = guard.as_mut().ok_or(Error::NotLeader)?;
+        let timing = primary
+            .timings
+            .get(&id)
+            .copied()
+            .ok_or(Error::LeaseNotFound)?;
+        if timing.expiry <= now {
+            return Err(Error::LeaseNotFound);
+        }
+        let mut renewed = self.timing(timing.granted_s, timing.granted, Duration::ZERO, now);
+        renewed.has_checkpoint = timing.has_checkpoint;
+        primary.set(id, renewed);
+        Ok(timing.granted_s)
     }
 
     /// Whether a renewal of this lease has to clear its recorded time left (propose a checkpoint
     /// of 0) before [`LeaseClock::renew`].
-    pub fn has_checkpoint(&self, _id: LeaseId) -> bool {
-        todo!()
+    pub fn has_checkpoint(&self, id: LeaseId) -> bool {
+        let guard = self.primary.lock();
+        guard
+            .as_ref()
+            .and_then(|primary| primary.timings.get(&id))
+            .is_some_and(|timing| timing.has_checkpoint)
     }
 
     /// Time left; zero when due; `None` for an unknown lease or on a member that does not lead.
-    pub fn remaining(&self, _id: LeaseId, _now: Instant) -> Option<Duration> {
-        todo!()
+    pub fn remaining(&self, id: LeaseId, now: Instant) -> Option<Duration> {
+        let guard = self.primary.lock();
+        let timing = guard.as_ref()?.timings.get(&id)?;
+        Some(timing.expiry.saturating_duration_since(now))
     }
 
     /// Leases whose time is over, at most `limit`; each is reported again after the retry interval
     /// as long as it is not revoked.
-    pub fn due(&self, _now: Instant, _limit: usize) -> Vec<LeaseId> {
-        todo!()
+    pub fn due(&self, now: Instant, limit: usize) -> Vec<LeaseId> {
+        let mut guard = self.primary.lock();
+        let Some(primary) = guard.as_mut() else {
+            return Vec::new();
+        };
+        let due: Vec<LeaseId> = primary
+            .by_look
+            .iter()
+            .take_while(|(look, _)| *look <= now)
+            .take(limit)
+            .map(|&(_, id)| id)
+            .collect();
+        for &id in &due {
+            if let Some(mut timing) = primary.forget(id) {
+                timing.look = now + self.options.retry_interval;
+                primary.set(id, timing);
+            }
+        }
+        due
     }
 
     /// Leases whose time left is to be recorded now, with that time in seconds, at most `limit`.
-    pub fn checkpoints_due(&self, _now: Instant, _limit: usize) -> Vec<(LeaseId, i64)> {
-        todo!()
+    pub fn checkpoints_due(&self, now: Instant, limit: usize) -> Vec<(LeaseId, i64)> {
+        let mut guard = self.primary.lock();
+        let Some(primary) = guard.as_mut() else {
+            return Vec::new();
+        };
+        let due: Vec<LeaseId> = primary
+            .by_checkpoint
+            .iter()
+            .take_while(|(checkpoint, _)| *checkpoint <= now)
+            .take(limit)
+            .map(|&(_, id)| id)
+            .collect();
+        let mut checkpoints = Vec::with_capacity(due.len());
+        for id in due {
+            let Some(mut timing) = primary.forget(id) else {
+                continue;
+            };
+            timing.checkpoint = None;
+            primary.set(id, timing);
+            let left = timing.expiry.saturating_duration_since(now);
+            let whole = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+            let left_s = i64::try_from(whole).unwrap_or(i64::MAX);
+            if left_s > 0 && left_s < timing.granted_s {
+                checkpoints.push((id, left_s));
+            }
+        }
+        checkpoints
+    }
+}
+
+fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(COUNTED_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(id: i64, granted_ttl_s: i64, checkpoint_ttl_s: i64) -> LeaseInfo {
+        LeaseInfo {
+            id: LeaseId(id),
+            granted_ttl_s,
+            checkpoint_ttl_s,
+            keys: Vec::new(),
+        }
+    }
+
+    fn after(now: Instant, seconds: u64) -> Instant {
+        now + Duration::from_secs(seconds)
+    }
+
+    fn leader(now: Instant, leases: &[LeaseInfo]) -> LeaseClock {
+        let clock = LeaseClock::new(LeaseClockOptions::default());
+        clock.promote(now, Duration::ZERO, leases);
+        clock
+    }
+
+    #[test]
+    fn a_lease_is_due_when_its_time_is_over_and_again_until_it_is_revoked() {
+        let now = Instant::now();
+        let clock = leader(now, &[info(1, 10, 0), info(2, 20, 0)]);
+        assert!(clock.due(after(now, 9), 10).is_empty());
+        assert_eq!(clock.due(after(now, 10), 10), [LeaseId(1)]);
+        assert!(clock.due(after(now, 12), 10).is_empty());
+        assert_eq!(clock.due(after(now, 13), 10), [LeaseId(1)]);
+        clock.observe(LeaseChange::Revoked { id: LeaseId(1) }, after(now, 13));
+        assert!(clock.due(after(now, 19), 10).is_empty());
+        assert_eq!(clock.due(after(now, 99), 10), [LeaseId(2)]);
+    }
+
+    #[test]
+    fn a_renewal_starts_the_time_anew_but_a_due_lease_is_gone() {
+        let now = Instant::now();
+        let clock = leader(now, &[info(1, 10, 0)]);
+        assert_eq!(clock.renew(LeaseId(1), after(now, 9)).unwrap(), 10);
+        assert!(clock.due(after(now, 18), 10).is_empty());
+        assert_eq!(
+            clock.remaining(LeaseId(1), after(now, 18)),
+            Some(Duration::from_secs(1))
+        );
+        assert!(matches!(
+            clock.renew(LeaseId(1), after(now, 19)),
+            Err(Error::LeaseNotFound)
+        ));
+        assert!(matches!(
+            clock.renew(LeaseId(2), now),
+            Err(Error::LeaseNotFound)
+        ));
+        clock.demote();
+        assert!(matches!(
+            clock.renew(LeaseId(1), now),
+            Err(Error::NotLeader)
+        ));
+        assert_eq!(clock.remaining(LeaseId(1), now), None);
+    }
+
+    #[test]
+    fn a_new_leader_goes_on_from_the_checkpoint() {
+        let now = Instant::now();
+        let clock = LeaseClock::new(LeaseClockOptions::default());
+        clock.promote(
+            now,
+            Duration::from_secs(1),
+            &[info(1, 1000, 400), info(2, 1000, 0)],
+        );
+        assert_eq!(
+            clock.remaining(LeaseId(1), now),
+            Some(Duration::from_secs(401))
+        );
+        assert_eq!(
+            clock.remaining(LeaseId(2), now),
+            Some(Duration::from_secs(1001))
+        );
+        assert!(clock.has_checkpoint(LeaseId(1)) && !clock.has_checkpoint(LeaseId(2)));
+    }
+
+    #[test]
+    fn the_time_left_of_a_long_lease_is_recorded_at_each_interval() {
+        let now = Instant::now();
+        let clock = leader(now, &[info(1, 1000, 0), info(2, 100, 0)]);
+        assert!(clock.checkpoints_due(after(now, 299), 10).is_empty());
+        assert_eq!(
+            clock.checkpoints_due(after(now, 300), 10),
+            [(LeaseId(1), 700)]
+        );
+        assert!(clock.checkpoints_due(after(now, 700), 10).is_empty());
+        let change = LeaseChange::Checkpointed {
+            id: LeaseId(1),
+            remaining_s: 700,
+        };
+        clock.observe(change, after(now, 300));
+        assert!(clock.has_checkpoint(LeaseId(1)));
+        assert_eq!(
+            clock.checkpoints_due(after(now, 600), 10),
+            [(LeaseId(1), 400)]
+        );
+    }
+
+    #[test]
+    fn the_longest_lease_does_not_overflow() {
+        let now = Instant::now();
+        let clock = leader(now, &[info(1, super::super::TTL_MAX_S, 0), info(2, -5, 0)]);
+        assert_eq!(clock.due(now, 10), [LeaseId(2)]);
+        assert!(clock.remaining(LeaseId(1), now).unwrap() > Duration::from_secs(86_400 * 365));
     }
 }

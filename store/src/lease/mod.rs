@@ -1,8 +1,10 @@
 //! Leases: what is replicated (`lessor`), and the leader's clock over it (`clock`).
 
 mod clock;
+mod lessor;
 
 pub use clock::{LeaseClock, LeaseClockOptions};
+pub(crate) use lessor::{Lessor, encode, row_key};
 
 /// Largest time to live a lease can have, in seconds (etcd's).
 pub const TTL_MAX_S: i64 = 9_000_000_000;

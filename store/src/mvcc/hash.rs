@@ -1,7 +1,7 @@
 //! HashKV: one number over the rows of the `key` table, equal on every member and in every backup
 //! of one history, whichever of its superseded rows have been removed already.
 
-use std::iter::Peekable;
+use std::borrow::Borrow;
 use std::slice::Iter;
 
 use super::RowKey;
@@ -28,6 +28,11 @@ impl Keep {
         self.sorted.is_empty()
     }
 
+    /// Whether the row at `revision` is among them.
+    pub fn contains(&self, revision: Revision) -> bool {
+        self.sorted.binary_search(&revision).is_ok()
+    }
+
     /// How many keys are alive.
     pub fn len(&self) -> usize {
         self.sorted.len()
@@ -50,27 +55,34 @@ impl<'a> IntoIterator for &'a Keep {
 
 /// Hashes rows by etcd's rules, in one pass. Rows must come in ascending order.
 #[derive(Debug)]
-pub struct KvHasher<'a> {
+pub struct KvHasher<K> {
     sum: u32,
     compact_revision: i64,
     revision: i64,
-    has_keep: bool,
-    keep: Peekable<Iter<'a, Revision>>,
+    keep: K,
+    /// The first revision of `keep` that a later row may have.
+    position: usize,
 }
 
-impl<'a> KvHasher<'a> {
+impl<K: Borrow<Keep>> KvHasher<K> {
     /// For a store compacted at `compact_revision` (-1: never), hashed at `revision`.
     ///
     /// `keep` matters for rows at or before the compaction only: rows that a compaction has
     /// scheduled for removal must not count, gone or not. Without a compaction it may be empty.
-    pub fn new(compact_revision: i64, revision: i64, keep: &'a Keep) -> Self {
+    pub fn new(compact_revision: i64, revision: i64, keep: K) -> Self {
+        let sum = crc32c::crc32c(TABLE);
         Self {
-            sum: crc32c::crc32c(TABLE),
+            sum,
             compact_revision,
             revision,
-            has_keep: !keep.is_empty(),
-            keep: keep.iter().peekable(),
+            keep,
+            position: 0,
         }
+    }
+
+    /// The revisions given at the start.
+    pub fn keep(&self) -> &Keep {
+        self.keep.borrow()
     }
 
     /// Counts one row: its decoded key, and the bytes of key and value.
@@ -80,7 +92,7 @@ impl<'a> KvHasher<'a> {
             return;
         }
         if main <= self.compact_revision {
-            if self.has_keep && !self.is_kept(row.revision) {
+            if !self.keep().is_empty() && !self.is_kept(row.revision) {
                 return;
             }
             // Releases before 3.5.16 remove a tombstone at the compacted revision, later ones
@@ -94,8 +106,23 @@ impl<'a> KvHasher<'a> {
     }
 
     fn is_kept(&mut self, revision: Revision) -> bool {
-        while self.keep.next_if(|kept| **kept < revision).is_some() {}
-        self.keep.peek() == Some(&&revision)
+        let keep = self.keep.borrow();
+        let mut position = self.position;
+        while keep
+            .sorted
+            .get(position)
+            .is_some_and(|kept| *kept < revision)
+        {
+            position += 1;
+        }
+        let is_kept = keep.sorted.get(position) == Some(&revision);
+        self.position = position;
+        is_kept
+    }
+
+    /// The hash over what was written so far.
+    pub fn sum(&self) -> u32 {
+        self.sum
     }
 
     /// The hash over everything written.

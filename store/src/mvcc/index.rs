@@ -87,13 +87,19 @@ impl Index {
         }
         self.live += 1;
         self.keys.insert(key.into(), KeyIndex::new(revision));
-        Found { modified: revision, created: revision.main, version: 1 }
+        Found {
+            modified: revision,
+            created: revision.main,
+            version: 1,
+        }
     }
 
     /// Adds a delete; whether there was anything to delete.
     pub(crate) fn tombstone(&mut self, key: &[u8], revision: Revision) -> bool {
-        let is_deleted =
-            self.keys.get_mut(key).is_some_and(|versions| versions.tombstone(revision));
+        let is_deleted = self
+            .keys
+            .get_mut(key)
+            .is_some_and(|versions| versions.tombstone(revision));
         if is_deleted {
             self.live -= 1;
         }

@@ -39,14 +39,20 @@ impl Generation {
 
     /// Index of the newest revision at or before `at`.
     fn position(&self, at: i64) -> Option<usize> {
-        self.revisions.partition_point(|revision| revision.main <= at).checked_sub(1)
+        self.revisions
+            .partition_point(|revision| revision.main <= at)
+            .checked_sub(1)
     }
 
     fn found(&self, position: usize) -> Option<Found> {
         let modified = self.revisions.get(position).copied()?;
         let newer = self.revisions.len() - 1 - position;
         let version = self.version - i64::try_from(newer).unwrap_or(0);
-        Some(Found { modified, created: self.created, version })
+        Some(Found {
+            modified,
+            created: self.created,
+            version,
+        })
     }
 }
 
@@ -65,7 +71,11 @@ enum Shape {
 impl KeyIndex {
     /// A key created by a put.
     pub(crate) fn new(revision: Revision) -> Self {
-        Self(Shape::One(Found { modified: revision, created: revision.main, version: 1 }))
+        Self(Shape::One(Found {
+            modified: revision,
+            created: revision.main,
+            version: 1,
+        }))
     }
 
     /// A key whose oldest known row is a put.
@@ -102,9 +112,9 @@ impl KeyIndex {
     pub(crate) fn is_live(&self) -> bool {
         match &self.0 {
             Shape::One(_) => true,
-            Shape::Many(generations) => {
-                generations.last().is_some_and(|generation| !generation.is_closed)
-            }
+            Shape::Many(generations) => generations
+                .last()
+                .is_some_and(|generation| !generation.is_closed),
         }
     }
 
@@ -133,10 +143,18 @@ impl KeyIndex {
             Some(generation) if !generation.is_closed => {
                 generation.revisions.push(revision);
                 generation.version += 1;
-                Found { modified: revision, created: generation.created, version: generation.version }
+                Found {
+                    modified: revision,
+                    created: generation.created,
+                    version: generation.version,
+                }
             }
             _ => {
-                let found = Found { modified: revision, created: revision.main, version: 1 };
+                let found = Found {
+                    modified: revision,
+                    created: revision.main,
+                    version: 1,
+                };
                 generations.push(Generation {
                     created: found.created,
                     version: 1,
@@ -167,7 +185,12 @@ impl KeyIndex {
             .iter()
             .position(|generation| !generation.is_closed || generation.last() >= at)
             .unwrap_or(generations.len());
-        (first, generations.get(first).and_then(|generation| generation.position(at)))
+        (
+            first,
+            generations
+                .get(first)
+                .and_then(|generation| generation.position(at)),
+        )
     }
 
     /// Drops what a compaction at `at` drops. Answers the revision whose row has to stay although
@@ -192,8 +215,11 @@ impl KeyIndex {
             && let [modified] = generation.revisions.as_slice()
             && !generation.is_closed
         {
-            let found =
-                Found { modified: *modified, created: generation.created, version: generation.version };
+            let found = Found {
+                modified: *modified,
+                created: generation.created,
+                version: generation.version,
+            };
             self.0 = Shape::One(found);
         }
         (kept, is_left)
@@ -208,8 +234,13 @@ impl KeyIndex {
                 let (first, position) = Self::cut(generations, at);
                 let generation = generations.get(first)?;
                 let position = position?;
-                let is_tombstone = generation.is_closed && position + 1 == generation.revisions.len();
-                if is_tombstone { None } else { generation.revisions.get(position).copied() }
+                let is_tombstone =
+                    generation.is_closed && position + 1 == generation.revisions.len();
+                if is_tombstone {
+                    None
+                } else {
+                    generation.revisions.get(position).copied()
+                }
             }
         }
     }
@@ -238,11 +269,25 @@ mod tests {
     fn a_key_is_found_as_it_was_at_each_revision() {
         let key = history();
         let found = |main, created, version| {
-            Some(Found { modified: revision(main), created, version })
+            Some(Found {
+                modified: revision(main),
+                created,
+                version,
+            })
         };
         let expected = [
-            None, None, found(2, 2, 1), found(2, 2, 1), found(4, 2, 2), found(4, 2, 2), None, None,
-            found(8, 8, 1), found(8, 8, 1), None, None,
+            None,
+            None,
+            found(2, 2, 1),
+            found(2, 2, 1),
+            found(4, 2, 2),
+            found(4, 2, 2),
+            None,
+            None,
+            found(8, 8, 1),
+            found(8, 8, 1),
+            None,
+            None,
         ];
         for (at, expected) in (0..).zip(expected) {
             assert_eq!(key.get(at), expected, "at {at}");
@@ -257,7 +302,11 @@ mod tests {
             assert_eq!(is_left, at <= 10, "at {at}");
             if is_left {
                 for later in at..=12 {
-                    assert_eq!(compacted.get(later), history().get(later), "at {at}, {later}");
+                    assert_eq!(
+                        compacted.get(later),
+                        history().get(later),
+                        "at {at}, {later}"
+                    );
                 }
             }
             let expected = match at {

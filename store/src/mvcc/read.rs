@@ -37,12 +37,18 @@ impl Values for Rows<'_> {
 
 /// Reads the key-value at `revision`, which the index says is there.
 pub(crate) fn key_value(values: &mut impl Values, revision: Revision) -> Result<KeyValue, Error> {
-    let record = values.value(revision)?.ok_or_else(|| wrong(revision, "missing"))?;
+    let record = values
+        .value(revision)?
+        .ok_or_else(|| wrong(revision, "missing"))?;
     KeyValue::decode(record).map_err(|_undecodable| wrong(revision, "not a key-value"))
 }
 
 fn wrong(revision: Revision, reason: &'static str) -> Error {
-    Error::Record { table: Table::Key.name(), key: hex::encode(revision.encode()), reason }
+    Error::Record {
+        table: Table::Key.name(),
+        key: hex::encode(revision.encode()),
+        reason,
+    }
 }
 
 /// What a reader may see.
@@ -62,8 +68,16 @@ impl Horizon {
         if revision > self.current {
             return Err(Error::FutureRevision);
         }
-        let at = if revision <= 0 { self.current } else { revision };
-        if at < self.compacted { Err(Error::Compacted) } else { Ok(at) }
+        let at = if revision <= 0 {
+            self.current
+        } else {
+            revision
+        };
+        if at < self.compacted {
+            Err(Error::Compacted)
+        } else {
+            Ok(at)
+        }
     }
 }
 
@@ -87,22 +101,38 @@ pub(crate) fn range(
     let at = horizon.resolve(request.revision)?;
     let order = Order::of(request)?;
     let span = Span::new(&request.key, &request.range_end);
-    let reach = Reach { at, epoch: horizon.epoch };
-    let header = ResponseHeader { revision: horizon.current, ..ResponseHeader::default() };
+    let reach = Reach {
+        at,
+        epoch: horizon.epoch,
+    };
+    let header = ResponseHeader {
+        revision: horizon.current,
+        ..ResponseHeader::default()
+    };
     if request.count_only {
         let total = reach.select(index, span, Select::default(), |_key, _found| {})?;
-        return Ok(RangeResponse { header: Some(header), count: total, ..RangeResponse::default() });
+        return Ok(RangeResponse {
+            header: Some(header),
+            count: total,
+            ..RangeResponse::default()
+        });
     }
     let limit = order.limit(request);
-    let select = Select { limit, counts_all: count == Count::Total };
+    let select = Select {
+        limit,
+        counts_all: count == Count::Total,
+    };
     let (mut kvs, total) = if request.keys_only && order.target != SortTarget::Value {
         keys_only(index, reach, span, select)?
     } else {
         let mut revisions = Vec::new();
-        let total = reach
-            .select(index, span, select, |_key, found| revisions.push(found.modified))?;
-        let kvs: Result<Vec<_>, _> =
-            revisions.into_iter().map(|revision| key_value(values, revision)).collect();
+        let total = reach.select(index, span, select, |_key, found| {
+            revisions.push(found.modified)
+        })?;
+        let kvs: Result<Vec<_>, _> = revisions
+            .into_iter()
+            .map(|revision| key_value(values, revision))
+            .collect();
         (kvs?, total)
     };
     filter(&mut kvs, request);
@@ -120,7 +150,12 @@ pub(crate) fn range(
             kv.value = Bytes::new();
         }
     }
-    Ok(RangeResponse { header: Some(header), kvs, more, count: total })
+    Ok(RangeResponse {
+        header: Some(header),
+        kvs,
+        more,
+        count: total,
+    })
 }
 
 /// Keys without values, from the index alone; as in etcd they carry no lease.
@@ -199,8 +234,13 @@ pub(crate) fn keys_at(
     span: Span<'_>,
 ) -> Result<Vec<Box<[u8]>>, Error> {
     let mut keys = Vec::new();
-    let reach = Reach { at: horizon.current, epoch: horizon.epoch };
-    reach.select(index, span, Select::default(), |key, _found| keys.push(key.into()))?;
+    let reach = Reach {
+        at: horizon.current,
+        epoch: horizon.epoch,
+    };
+    reach.select(index, span, Select::default(), |key, _found| {
+        keys.push(key.into())
+    })?;
     Ok(keys)
 }
 
@@ -266,11 +306,17 @@ impl Order {
 }
 
 fn filter(kvs: &mut Vec<KeyValue>, request: &RangeRequest) {
-    let within = |value: i64, min: i64, max: i64| {
-        (min == 0 || value >= min) && (max == 0 || value <= max)
-    };
+    let within =
+        |value: i64, min: i64, max: i64| (min == 0 || value >= min) && (max == 0 || value <= max);
     kvs.retain(|kv| {
-        within(kv.mod_revision, request.min_mod_revision, request.max_mod_revision)
-            && within(kv.create_revision, request.min_create_revision, request.max_create_revision)
+        within(
+            kv.mod_revision,
+            request.min_mod_revision,
+            request.max_mod_revision,
+        ) && within(
+            kv.create_revision,
+            request.min_create_revision,
+            request.max_create_revision,
+        )
     });
 }

@@ -56,7 +56,9 @@ pub(crate) fn read_only(
     let mut responses = Vec::with_capacity(chosen.ops.len());
     for op in &chosen.ops {
         let response = match op {
-            Op::Plain(RequestOp { request: Some(Request::RequestRange(range)) }) => {
+            Op::Plain(RequestOp {
+                request: Some(Request::RequestRange(range)),
+            }) => {
                 let answer = read::range(index, values, horizon, range, Count::Total)?;
                 Some(Response::ResponseRange(answer))
             }
@@ -64,8 +66,15 @@ pub(crate) fn read_only(
         };
         responses.push(ResponseOp { response });
     }
-    let header = ResponseHeader { revision: horizon.current, ..ResponseHeader::default() };
-    Ok(TxnResponse { header: Some(header), succeeded: chosen.succeeded, responses })
+    let header = ResponseHeader {
+        revision: horizon.current,
+        ..ResponseHeader::default()
+    };
+    Ok(TxnResponse {
+        header: Some(header),
+        succeeded: chosen.succeeded,
+        responses,
+    })
 }
 
 fn choose<'request>(
@@ -81,7 +90,11 @@ fn choose<'request>(
             break;
         }
     }
-    let branch = if succeeded { &request.success } else { &request.failure };
+    let branch = if succeeded {
+        &request.success
+    } else {
+        &request.failure
+    };
     let mut ops = Vec::with_capacity(branch.len());
     for op in branch {
         ops.push(match &op.request {

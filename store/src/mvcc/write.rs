@@ -30,7 +30,10 @@ pub(crate) struct Writer<'batch, 'txn> {
 impl Writer<'_, '_> {
     /// The horizon with the changes made so far.
     pub(crate) fn horizon(&self) -> Horizon {
-        Horizon { current: self.revision(), ..self.base }
+        Horizon {
+            current: self.revision(),
+            ..self.base
+        }
     }
 
     /// The revision with the changes made so far.
@@ -39,15 +42,24 @@ impl Writer<'_, '_> {
     }
 
     fn next(&self) -> Revision {
-        Revision::new(self.base.current + 1, i64::try_from(self.events.len()).unwrap_or(i64::MAX))
+        Revision::new(
+            self.base.current + 1,
+            i64::try_from(self.events.len()).unwrap_or(i64::MAX),
+        )
     }
 
     /// A header that carries the revision.
     pub(crate) fn header(&self) -> Option<rpc::ResponseHeader> {
-        Some(rpc::ResponseHeader { revision: self.revision(), ..rpc::ResponseHeader::default() })
+        Some(rpc::ResponseHeader {
+            revision: self.revision(),
+            ..rpc::ResponseHeader::default()
+        })
     }
 
-    pub(crate) fn range(&mut self, request: &rpc::RangeRequest) -> Result<rpc::RangeResponse, Error> {
+    pub(crate) fn range(
+        &mut self,
+        request: &rpc::RangeRequest,
+    ) -> Result<rpc::RangeResponse, Error> {
         let horizon = self.horizon();
         read::range(self.index, self.rows, horizon, request, Count::Total)
     }
@@ -55,7 +67,9 @@ impl Writer<'_, '_> {
     /// The key-value as it is now.
     pub(crate) fn current(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Error> {
         let found = self.index.read().get(key, self.revision());
-        found.map(|found| read::key_value(self.rows, found.modified)).transpose()
+        found
+            .map(|found| read::key_value(self.rows, found.modified))
+            .transpose()
     }
 
     /// Whether the key exists now.
@@ -66,7 +80,11 @@ impl Writer<'_, '_> {
     /// Puts; the request has been checked.
     pub(crate) fn put(&mut self, request: rpc::PutRequest) -> Result<rpc::PutResponse, Error> {
         let needs_previous = request.prev_kv || request.ignore_value || request.ignore_lease;
-        let previous = if needs_previous { self.current(&request.key)? } else { None };
+        let previous = if needs_previous {
+            self.current(&request.key)?
+        } else {
+            None
+        };
         let mut value = request.value;
         let mut lease = request.lease;
         if request.ignore_value {
@@ -95,9 +113,14 @@ impl Writer<'_, '_> {
         };
         self.scratch.clear();
         kv.encode_raw(self.scratch);
-        self.rows.put(Table::Key, &revision.encode(), self.scratch)?;
+        self.rows
+            .put(Table::Key, &revision.encode(), self.scratch)?;
         self.lessor.write().reattach(&kv.key, LeaseId(lease));
-        self.events.push(Event { r#type: EventType::Put.into(), kv: Some(kv), prev_kv: None });
+        self.events.push(Event {
+            r#type: EventType::Put.into(),
+            kv: Some(kv),
+            prev_kv: None,
+        });
         Ok(())
     }
 
@@ -107,8 +130,11 @@ impl Writer<'_, '_> {
         request: &rpc::DeleteRangeRequest,
     ) -> Result<rpc::DeleteRangeResponse, Error> {
         let mut prev_kvs = Vec::new();
-        let keys =
-            read::keys_at(self.index, self.horizon(), Span::new(&request.key, &request.range_end))?;
+        let keys = read::keys_at(
+            self.index,
+            self.horizon(),
+            Span::new(&request.key, &request.range_end),
+        )?;
         if request.prev_kv {
             for key in &keys {
                 prev_kvs.extend(self.current(key)?);
@@ -130,13 +156,24 @@ impl Writer<'_, '_> {
         if !self.exists(&key) || !self.index.write().tombstone(&key, revision) {
             return Ok(());
         }
-        let stored = KeyValue { key, ..KeyValue::default() };
+        let stored = KeyValue {
+            key,
+            ..KeyValue::default()
+        };
         self.scratch.clear();
         stored.encode_raw(self.scratch);
-        self.rows.put(Table::Key, &revision.encode_tombstone(), self.scratch)?;
+        self.rows
+            .put(Table::Key, &revision.encode_tombstone(), self.scratch)?;
         self.lessor.write().detach(&stored.key);
-        let kv = KeyValue { mod_revision: revision.main, ..stored };
-        self.events.push(Event { r#type: EventType::Delete.into(), kv: Some(kv), prev_kv: None });
+        let kv = KeyValue {
+            mod_revision: revision.main,
+            ..stored
+        };
+        self.events.push(Event {
+            r#type: EventType::Delete.into(),
+            kv: Some(kv),
+            prev_kv: None,
+        });
         Ok(())
     }
 }

@@ -1,0 +1,153 @@
+//! Filling a fresh store file: from an etcd database file, or from an older one of ours.
+
+use std::path::Path;
+
+use crate::backend::{Backend, HEAD_KEY, Head, Rows, Table, View};
+use crate::bolt::FileSource;
+use crate::error::Error;
+use crate::etcd_file::EtcdFile;
+
+use super::records::Records;
+use super::{LogPosition, Membership};
+
+/// Bytes written in one transaction.
+const BATCH_BYTES: u64 = 8 << 20;
+/// Bytes written between two checkpoints: more would make one stall.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+
+/// Opens an etcd database file.
+pub(super) fn open(file: &Path) -> Result<EtcdFile<FileSource>, Error> {
+    let source = FileSource::open(file).map_err(|source| Error::Io {
+        doing: "open the snapshot file",
+        source,
+    })?;
+    EtcdFile::open(source).map_err(|error| wrong(&error))
+}
+
+fn wrong(error: &dyn std::error::Error) -> Error {
+    let mut reason = error.to_string();
+    if let Some(source) = error.source() {
+        reason = format!("{reason}: {source}");
+    }
+    Error::Format {
+        what: "the snapshot file",
+        reason,
+    }
+}
+
+/// Takes over all buckets of `source`; the members become those of `membership`.
+pub(super) fn fill(
+    fresh: &mut Backend,
+    source: &EtcdFile<FileSource>,
+    at: LogPosition,
+    membership: Membership,
+) -> Result<(), Error> {
+    for table in Table::ETCD {
+        let bucket = source
+            .bolt()
+            .bucket(table.name().as_bytes())
+            .map_err(|error| wrong(&error))?;
+        let Some(bucket) = bucket else {
+            continue;
+        };
+        let mut cursor = bucket.cursor();
+        let mut is_done = false;
+        while !is_done {
+            write(fresh, |rows| {
+                let mut written = 0;
+                while written < BATCH_BYTES {
+                    let Some(entry) = cursor.advance().map_err(|error| wrong(&error))? else {
+                        is_done = true;
+                        break;
+                    };
+                    let (key, value) = (entry.key, entry.value);
+                    if let Some(kept) = kept_value(table, key, value)? {
+                        rows.put(table, key, kept)?;
+                    }
+                    written += u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX);
+                }
+                Ok(())
+            })?;
+        }
+    }
+    let mut records = Records::load(&fresh.view()?)?;
+    let revision = source.revision().map_err(|error| wrong(&error))?;
+    fresh.write(|rows| {
+        let head = rows.head_mut();
+        head.applied = Some(at);
+        head.revision = revision.max(1);
+        records.set_membership(rows, membership, false)
+    })
+}
+
+/// What of a foreign row is taken over. What we state ourselves at export is left out.
+fn kept_value<'value>(
+    table: Table,
+    key: &[u8],
+    value: &'value [u8],
+) -> Result<Option<&'value [u8]>, Error> {
+    if table == Table::Key && crate::mvcc::RowKey::decode(key).is_none() {
+        return Err(Error::Format {
+            what: "the snapshot file",
+            reason: format!("key {} is not a revision", hex::encode(key)),
+        });
+    }
+    let is_ours = table == Table::Meta
+        && matches!(
+            key,
+            b"consistent_index" | b"term" | b"confState" | b"storageVersion"
+        );
+    Ok((!is_ours && table != Table::MembersRemoved).then_some(value))
+}
+
+/// Takes over all rows of a view, as the `head` of the same commit describes them.
+pub(super) fn copy(fresh: &mut Backend, view: &View, head: &Head) -> Result<(), Error> {
+    for table in Table::ETCD.into_iter().chain([Table::Own]) {
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            let start = last
+                .as_deref()
+                .map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+            let bounds = (start, std::ops::Bound::Unbounded);
+            let mut next = None;
+            write(fresh, |rows| {
+                let mut written = 0;
+                view.scan(table, bounds, |key, value, _sum| {
+                    if !(table == Table::Own && key == HEAD_KEY) {
+                        rows.put(table, key, value)?;
+                    }
+                    written += u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX);
+                    if written >= BATCH_BYTES {
+                        next = Some(key.to_vec());
+                    }
+                    Ok(written < BATCH_BYTES)
+                })
+            })?;
+            if next.is_none() {
+                break;
+            }
+            last = next;
+        }
+    }
+    fresh.write(|rows| {
+        if rows.head_mut().tallies != head.tallies {
+            return Err(Error::Format {
+                what: "the store file",
+                reason: "rows are lost or stale".to_owned(),
+            });
+        }
+        *rows.head_mut() = *head;
+        Ok(())
+    })
+}
+
+fn write(
+    fresh: &mut Backend,
+    work: impl FnOnce(&mut Rows<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    fresh.write(work)?;
+    if fresh.dirty_bytes() >= CHECKPOINT_BYTES {
+        fresh.checkpoint()?;
+    }
+    Ok(())
+}

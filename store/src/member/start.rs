@@ -225,9 +225,12 @@ async fn open_state(
         cache_bytes: options.cache_bytes,
         ..StateOptions::default()
     };
-    let file = StateFile::open(&layout.state(), Arc::clone(space))?;
+    let (path, space) = (layout.state(), Arc::clone(space));
+    let storage = move |path: &std::path::Path| -> Result<Box<dyn redb::StorageBackend>, Error> {
+        Ok(Box::new(StateFile::open(path, Arc::clone(&space))?))
+    };
     blocking("open the state", move || {
-        Applier::open_with_backend(file, &state_options, sink)
+        Applier::open_with(&path, Arc::new(storage), &state_options, sink)
     })
     .await
 }

@@ -1,17 +1,30 @@
 //! Capture: a source's snapshot becomes a backup in the vault, the manifest last.
+//!
+//! The stream is cut into parts; each is compressed, sealed, spooled and stored on its own,
+//! several at a time. When the stream has ended well the spooled copy is read for what it says of
+//! itself, the source is asked for its hash of the same revision, and only then the manifest is
+//! written. Whatever fails before that leaves no backup, only parts that nobody refers to.
+
+mod attempt;
+mod cutter;
 
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
-use holdfast_policies::{ClusterName, Generation};
+use holdfast_policies::{ClusterName, Generation, Sequence};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::{Signer, Trust};
+use crate::ledger::{self, Ledger, Observation, Reason};
 use crate::manifest::{Link, Manifest};
-use crate::progress::ProgressFn;
+use crate::part::{self, PART_BYTES};
+use crate::progress::{Phase, Progress, ProgressFn};
 use crate::seal::Sealer;
 use crate::source::Source;
-use crate::vault::{ReadWrite, Vault};
+use crate::vault::{Catalog, ReadWrite, Vault};
+
+/// Most attempts of one run.
+pub const ATTEMPTS_MAX: u32 = 16;
 
 /// How a backup is taken.
 #[derive(Debug, Clone)]
@@ -25,7 +38,7 @@ pub struct CaptureOptions {
     /// The generation to write. `None`: that of the newest backup, or the first. Lower than the
     /// newest backup's: this writer was replaced, and is refused.
     pub generation: Option<Generation>,
-    /// Go on when the source is another cluster than before.
+    /// Go on when the source is another cluster than before. Begins the next generation.
     pub accept_new_cluster: bool,
     /// What is read back before the manifest is written.
     pub read_back: ReadBack,
@@ -33,8 +46,28 @@ pub struct CaptureOptions {
     pub work_dir: PathBuf,
     /// The appliance's ledger file.
     pub ledger: Option<PathBuf>,
-    /// Members of the source tried before giving up.
+    /// Plain bytes in each part. Default: [`PART_BYTES`]; smaller ones are for tests.
+    pub part_bytes: usize,
+    /// Members of the source tried before giving up: 1 to [`ATTEMPTS_MAX`].
     pub attempts: u32,
+}
+
+impl CaptureOptions {
+    /// Defaults for `cluster` at `now`.
+    pub fn new(cluster: ClusterName, now: DateTime<Utc>, work_dir: PathBuf) -> Self {
+        Self {
+            cluster,
+            now,
+            trust: Trust::default(),
+            generation: None,
+            accept_new_cluster: false,
+            read_back: ReadBack::default(),
+            work_dir,
+            ledger: None,
+            part_bytes: PART_BYTES,
+            attempts: 3,
+        }
+    }
 }
 
 /// What is read back of what was stored, before the manifest is written.
@@ -61,19 +94,143 @@ pub struct Captured {
     pub warnings: Vec<String>,
 }
 
-/// Takes one backup.
-#[expect(
-    clippy::todo,
-    clippy::unused_async,
-    reason = "signature first, body within the hour"
-)]
+/// Takes one backup. A member of the source that fails is left for another; the vault failing,
+/// or anything in doubt about the history, ends the run.
 pub async fn capture(
-    _options: &CaptureOptions,
-    _source: &dyn Source,
-    _vault: &Vault<ReadWrite>,
-    _sealer: &Sealer,
-    _signer: &Signer,
-    _progress: ProgressFn<'_>,
+    options: &CaptureOptions,
+    source: &dyn Source,
+    vault: &Vault<ReadWrite>,
+    sealer: &Sealer,
+    signer: &Signer,
+    progress: ProgressFn<'_>,
 ) -> Result<Captured> {
-    todo!()
+    if !part::is_part_size(part::length_of(options.part_bytes)) {
+        return Err(Error::Refused {
+            reason: format!("part size {}", options.part_bytes),
+        });
+    }
+    let trust = Trust::in_keys(
+        options
+            .trust
+            .keys()
+            .iter()
+            .cloned()
+            .chain([signer.verifier()]),
+    );
+    let local = match &options.ledger {
+        Some(path) => ledger::read_local(path, &options.cluster)?,
+        None => Ledger::default(),
+    };
+    let catalog = Catalog::load(vault, &options.cluster, &trust, Some(&local)).await?;
+    let place = Position::after(&catalog, options)?;
+    let run = attempt::Run {
+        options,
+        source,
+        vault,
+        sealer,
+        signer,
+        progress,
+    };
+    let mut avoid = Vec::new();
+    let mut left = options.attempts.clamp(1, ATTEMPTS_MAX);
+    loop {
+        left -= 1;
+        progress(Progress {
+            phase: Phase::Connecting,
+            done: 0,
+            total: None,
+        });
+        match run.attempt(&catalog, &place, &avoid).await {
+            Ok(mut captured) => {
+                run.observe(&mut captured).await;
+                captured
+                    .warnings
+                    .extend(catalog.flaws.iter().map(ToString::to_string));
+                return Ok(captured);
+            }
+            Err(error) => match failed_member(&error) {
+                Some(endpoint) if left > 0 => {
+                    tracing::warn!(endpoint, %error, "snapshot failed, trying another member");
+                    avoid.push(endpoint.to_owned());
+                }
+                _ => return Err(error),
+            },
+        }
+    }
+}
+
+/// The member to blame, when another may do better.
+fn failed_member(error: &Error) -> Option<&str> {
+    match error {
+        Error::Source { endpoint, .. }
+        | Error::Stalled { endpoint, .. }
+        | Error::BadStream { endpoint, .. } => Some(endpoint),
+        _ => None,
+    }
+}
+
+/// The place in the chain that the new backup takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Position {
+    sequence: Sequence,
+    predecessor: Option<Link>,
+    generation: Generation,
+}
+
+impl Position {
+    fn after(catalog: &Catalog, options: &CaptureOptions) -> Result<Self> {
+        let newest = catalog.chain.newest();
+        let sequence = newest.next().ok_or_else(|| Error::HistoryDamaged {
+            reason: "the chain has no place left".to_owned(),
+        })?;
+        let predecessor = catalog.chain.link_at(newest).cloned();
+        let known = catalog
+            .newest()
+            .map_or(Generation::FIRST, |backup| backup.manifest.generation);
+        let generation = options.generation.unwrap_or(known);
+        if generation < known {
+            return Err(Error::Refused {
+                reason: format!(
+                    "generation {generation} was replaced by {known}: another appliance took over"
+                ),
+            });
+        }
+        Ok(Self {
+            sequence,
+            predecessor,
+            generation,
+        })
+    }
+}
+
+impl attempt::Run<'_> {
+    /// Enters the new backup and the source's newest revision into both ledgers. The backup
+    /// exists already, so a failure here is told and not returned.
+    async fn observe(&self, captured: &mut Captured) {
+        let newest = self
+            .source
+            .latest_revision()
+            .await
+            .map(|seen| seen.revision);
+        let revision = captured.manifest.content.revision;
+        let observation = Observation {
+            cluster: self.options.cluster.clone(),
+            revision: newest.map_or(revision, |newest| newest.max(revision)),
+            at: captured.manifest.finished,
+            reason: Reason::Backup,
+            head: Some(captured.link.clone()),
+        };
+        if let Err(error) = ledger::record(self.vault, &observation, self.signer).await {
+            captured
+                .warnings
+                .push(format!("ledger in the vault not updated: {error}"));
+        }
+        if let Some(path) = &self.options.ledger
+            && let Err(error) = ledger::record_local(path, &observation)
+        {
+            captured
+                .warnings
+                .push(format!("ledger on the appliance not updated: {error}"));
+        }
+    }
 }

@@ -158,7 +158,8 @@ mod tests {
     fn link(sequence: u64) -> Link {
         let digest = Digest::of(&sequence.to_le_bytes());
         let at = chrono::DateTime::UNIX_EPOCH;
-        let random = [u8::try_from(sequence).unwrap(); holdfast_policies::ID_RANDOM_BYTES];
+        let byte = u8::try_from(sequence % 251).unwrap();
+        let random = [byte; holdfast_policies::ID_RANDOM_BYTES];
         Link {
             sequence: Sequence(sequence),
             id: SnapshotId::new(at, random),

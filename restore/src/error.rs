@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::digest::Digest;
+use crate::flaw::Flaw;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -261,6 +262,12 @@ pub enum Error {
         /// What differs.
         reason: String,
     },
+    /// The backup in the vault is damaged.
+    #[error("the backup is damaged: {}", flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Damaged {
+        /// Everything that was found.
+        flaws: Vec<Flaw>,
+    },
     /// A worker task was lost.
     #[error("a worker task ended early: {reason}")]
     Worker {
@@ -331,6 +338,7 @@ impl Error {
             | Self::Decrypt { .. }
             | Self::Content { .. }
             | Self::HistoryDamaged { .. }
+            | Self::Damaged { .. }
             | Self::RebuildMismatch { .. } => ErrorKind::Corrupt,
             Self::Source { .. }
             | Self::NoUsableMember { .. }

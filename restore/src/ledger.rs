@@ -8,9 +8,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::durable;
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, Sequence};
+use holdfast_store::datadir::durable;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::key::{Signer, Trust};
-use crate::part::{PART_BYTES, PARTS_MAX, PartRecord, stored_bytes_max};
+use crate::part::{PARTS_MAX, PartRecord, is_part_size, stored_bytes_max};
 use crate::seal::Encryption;
 use crate::sign::{self, Record, Signed};
 
@@ -47,6 +47,8 @@ pub struct Manifest {
     pub source_hash: SourceHash,
     /// How the parts are encrypted.
     pub encryption: Encryption,
+    /// Plain bytes in every part but the last.
+    pub part_bytes: u64,
     /// The parts in order.
     pub parts: Vec<PartRecord>,
     /// The program that wrote it.
@@ -196,7 +198,10 @@ impl Manifest {
         if self.parts.is_empty() || self.parts.len() > PARTS_MAX {
             return broken("number of parts");
         }
-        let full = u64::try_from(PART_BYTES).unwrap_or(u64::MAX);
+        let full = self.part_bytes;
+        if !is_part_size(full) {
+            return broken("part size");
+        }
         let mut total = 0_u64;
         for (index, part) in self.parts.iter().enumerate() {
             let is_last = index + 1 == self.parts.len();

@@ -12,8 +12,14 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::seal::{AGE_OVERHEAD_MAX, PartKey};
 
-/// Plain bytes in every part but the last.
+/// Plain bytes in every part but the last, unless a manifest says otherwise.
 pub const PART_BYTES: usize = 32 * 1024 * 1024;
+
+/// Least plain bytes in a part that is not the last; part sizes are multiples of it.
+pub const PART_BYTES_UNIT: usize = 64 * 1024;
+
+/// Most plain bytes in a part.
+pub const PART_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Most parts in one backup: 2 TiB of plain bytes.
 pub const PARTS_MAX: usize = 65_536;
@@ -123,7 +129,7 @@ pub(crate) fn open_part(
 /// Decompresses exactly `expected` bytes; one more is an error, and so is anything after them.
 fn decompress(object: &str, packed: &[u8], expected: u64) -> Result<Vec<u8>> {
     let malformed = |error: std::io::Error| Error::malformed(object, format!("zstd: {error}"));
-    let limit = u64::try_from(PART_BYTES).unwrap_or(u64::MAX);
+    let limit = u64::try_from(PART_BYTES_MAX).unwrap_or(u64::MAX);
     if expected > limit {
         return Err(Error::TooLarge {
             object: object.to_owned(),
@@ -156,9 +162,21 @@ fn decompress(object: &str, packed: &[u8], expected: u64) -> Result<Vec<u8>> {
     Ok(plain)
 }
 
+/// Whether parts may be cut to this size.
+pub fn is_part_size(bytes: u64) -> bool {
+    let unit = u64::try_from(PART_BYTES_UNIT).unwrap_or(u64::MAX);
+    let limit = u64::try_from(PART_BYTES_MAX).unwrap_or(u64::MAX);
+    bytes >= unit && bytes <= limit && bytes % unit == 0
+}
+
 /// A length as the formats write it.
 pub(crate) fn length(bytes: &[u8]) -> u64 {
-    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+    length_of(bytes.len())
+}
+
+/// A count of bytes as the formats write it.
+pub(crate) fn length_of(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

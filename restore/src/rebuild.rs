@@ -1,10 +1,30 @@
 //! Rebuild: a restore plan becomes data directories, staged beside the target and renamed last.
+//!
+//! Needs a vault, keys and free space; no daemon. Parts are verified as they are read, and their
+//! content is decoded and hashed before anything is built from it. Killed at any point, this
+//! leaves either no target or the finished one; what it leaves beside it the next run removes.
 
-use crate::error::Result;
+mod build;
+mod staging;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast_store::bolt::ReadAt;
+use holdfast_store::etcd_file::EtcdFile;
+
+use crate::error::{Error, Result};
+use crate::inspect;
 use crate::key::Keys;
-use crate::plan::{PlannedMember, RestorePlan};
-use crate::progress::ProgressFn;
-use crate::vault::{ReadOnly, Vault};
+use crate::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use crate::plan::{PlannedMember, RestorePlan, Target};
+use crate::progress::{Phase, Progress, ProgressFn};
+use crate::sign::Signed;
+use crate::spool::{Spool, SpoolReader};
+use crate::vault::{ReadOnly, Vault, layout};
+use crate::verify::{fetch_parts, open_key};
+
+use staging::Staging;
 
 /// What a restore has done.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -26,16 +46,160 @@ pub struct Restored {
 /// Carries out a plan. The target must not exist; leftovers of restores that were killed are
 /// removed. For a restore that clients will see, call [`crate::ledger::record`] and
 /// [`crate::ledger::record_local`] with [`RestorePlan::observation`] first.
-#[expect(
-    clippy::todo,
-    clippy::unused_async,
-    reason = "signature first, body within the hour"
-)]
 pub async fn rebuild(
-    _vault: &Vault<ReadOnly>,
-    _plan: &RestorePlan,
-    _keys: &Keys,
-    _progress: ProgressFn<'_>,
+    vault: &Vault<ReadOnly>,
+    plan: &RestorePlan,
+    keys: &Keys,
+    progress: ProgressFn<'_>,
 ) -> Result<Restored> {
-    todo!()
+    check_target(plan)?;
+    let manifest = read_manifest(vault, plan, keys).await?;
+    let key = open_key(vault, &manifest, keys).await?;
+    let (data_dir, work_dir) = (plan.data_dir.clone(), plan.work_dir.clone());
+    let (staging, spool) = tokio::task::spawn_blocking(move || {
+        let staging = Staging::create(&data_dir)?;
+        Ok::<_, Error>((staging, Spool::create(&work_dir)?))
+    })
+    .await??;
+    let phase = (Phase::Fetching, progress);
+    let fetched = fetch_parts(vault, &manifest, Some(&key), Some(spool), phase).await?;
+    let Some(spool) = fetched.spool else {
+        return Err(Error::Damaged {
+            flaws: fetched.flaws,
+        });
+    };
+    let bytes = manifest.content.bytes;
+    progress(Progress {
+        phase: Phase::Checking,
+        done: 0,
+        total: Some(bytes),
+    });
+    let checked = tokio::task::spawn_blocking(move || {
+        let file = checked_content(spool.into_reader(bytes, manifest.part_bytes), &manifest)?;
+        Ok::<_, Error>((file, manifest))
+    });
+    let (file, manifest) = checked.await??;
+    progress(Progress {
+        phase: Phase::Building,
+        done: 0,
+        total: Some(bytes),
+    });
+    let plan = plan.clone();
+    tokio::task::spawn_blocking(move || build::build(&file, &manifest, &plan, staging)).await?
+}
+
+/// Everything that can be refused before the first byte is fetched.
+fn check_target(plan: &RestorePlan) -> Result<()> {
+    staging::refuse_existing(&plan.data_dir)?;
+    let parent = staging::parent_of(&plan.data_dir);
+    for ancestor in parent.ancestors() {
+        if ancestor.join("member").join("snap").is_dir() {
+            return Err(Error::BadTarget {
+                path: plan.data_dir.clone(),
+                reason: format!("lies inside the data directory {}", ancestor.display()),
+            });
+        }
+    }
+    let members = u64::try_from(plan.write.len()).unwrap_or(u64::MAX);
+    // Each member's copy is about as large as the content; the bundled store is also fed from
+    // one plain copy in the staging folder. A tenth more for what a database needs beside it.
+    let copies = match plan.target {
+        Target::Holdfast => members.saturating_mul(2).saturating_add(1),
+        Target::Etcd => members,
+    };
+    let built = plan
+        .bytes
+        .saturating_mul(copies)
+        .saturating_add(plan.bytes / 10);
+    let spooled = plan.bytes.saturating_add(plan.bytes / 1000);
+    let (target_space, work_space) = (space(parent)?, space(&plan.work_dir)?);
+    if target_space.device == work_space.device {
+        return target_space.require(parent, built.saturating_add(spooled));
+    }
+    target_space.require(parent, built)?;
+    work_space.require(&plan.work_dir, spooled)
+}
+
+struct Space {
+    device: u64,
+    free: u64,
+}
+
+impl Space {
+    fn require(&self, path: &Path, needed: u64) -> Result<()> {
+        if self.free < needed {
+            return Err(Error::NotEnoughSpace {
+                path: path.to_owned(),
+                needed,
+                free: self.free,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Free space where `path` is or will be.
+fn space(path: &Path) -> Result<Space> {
+    use std::os::unix::fs::MetadataExt as _;
+    let absolute = std::path::absolute(path).map_err(Error::io("resolve", path))?;
+    let existing: PathBuf = absolute
+        .ancestors()
+        .find(|ancestor| ancestor.exists())
+        .map_or_else(|| PathBuf::from("/"), Path::to_path_buf);
+    let device = fs::metadata(&existing)
+        .map_err(Error::io("inspect", &existing))?
+        .dev();
+    let stat = rustix::fs::statvfs(&existing)
+        .map_err(|errno| Error::io("measure", &existing)(errno.into()))?;
+    Ok(Space {
+        device,
+        free: stat.f_bavail.saturating_mul(stat.f_frsize),
+    })
+}
+
+/// The very manifest the plan was made from.
+async fn read_manifest(
+    vault: &Vault<ReadOnly>,
+    plan: &RestorePlan,
+    keys: &Keys,
+) -> Result<Manifest> {
+    let name = layout::manifest(&plan.cluster, plan.sequence);
+    let bytes = vault.get(&name, MANIFEST_BYTES_MAX).await?;
+    let signed: Signed<Manifest> = Manifest::decode(name.as_str(), &bytes, &keys.trust)?;
+    if signed.digest != plan.manifest {
+        return Err(Error::DigestMismatch {
+            object: name.to_string(),
+            expected: plan.manifest,
+            actual: signed.digest,
+        });
+    }
+    Ok(signed.record)
+}
+
+/// The content, decoded: every page walked, and the hash of the manifest recomputed.
+fn checked_content(reader: SpoolReader, manifest: &Manifest) -> Result<EtcdFile<SpoolReader>> {
+    let file = EtcdFile::open(reader).map_err(|error| inspect::unreadable(&error))?;
+    let report = file.check();
+    if let Some(problem) = report.problems.first() {
+        return Err(inspect::unreadable(problem));
+    }
+    check_hash(&file, manifest)?;
+    Ok(file)
+}
+
+fn check_hash<R: ReadAt>(file: &EtcdFile<R>, manifest: &Manifest) -> Result<()> {
+    let content = &manifest.content;
+    let hash = file
+        .hash_kv(0)
+        .map_err(|error| inspect::unreadable(&error))?;
+    let found = (hash.hash, hash.hash_revision, hash.compact_revision);
+    let expected = (content.hash_kv, content.revision, content.compact_revision);
+    if found != expected {
+        return Err(Error::RebuildMismatch {
+            reason: format!(
+                "hash, revision and compaction are {found:?}, the manifest says {expected:?}"
+            ),
+        });
+    }
+    Ok(())
 }

@@ -178,7 +178,8 @@ pub(crate) enum PartKey {
 }
 
 impl PartKey {
-    /// A key that lives and dies with this process, for spools.
+    /// A key of no backup.
+    #[cfg(test)]
     pub(crate) fn ephemeral() -> Self {
         Self::Sealed(Arc::new(age::x25519::Identity::generate()))
     }

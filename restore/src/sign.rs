@@ -123,12 +123,19 @@ fn check_signature(
     };
     let parsed: SignatureLine = serde_json::from_slice(signature_line)
         .map_err(|_reason| refused("the signature line cannot be read"))?;
+    // One record has one form: hexadecimal in capitals and the like would be a second digest.
+    if serde_json::to_vec(&parsed).ok().as_deref() != Some(signature_line) {
+        return Err(refused("the signature line is not in its own form"));
+    }
     if parsed.algorithm != "ed25519" {
         return Err(refused("unknown algorithm"));
     }
     let mut key = [0_u8; 32];
     hex::decode_to_slice(&parsed.key, &mut key)
         .map_err(|_reason| refused("the key cannot be read"))?;
+    if hex::encode(key) != parsed.key {
+        return Err(refused("the key is not in lowercase"));
+    }
     let by = Verifier::from_bytes(&key).ok_or_else(|| refused("the key cannot be used"))?;
     if !trust.keys().contains(&by) {
         return Err(refused(&format!(

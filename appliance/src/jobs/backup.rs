@@ -179,6 +179,7 @@ impl Run<'_> {
             read_back: ReadBack::Sizes,
             work_dir: work_dir(self.settings)?,
             ledger: Some(ledger_file(self.settings, self.source)?),
+            part_bytes: holdfast_restore::part::PART_BYTES,
             attempts: ATTEMPTS,
         };
         let progress = self.meter.sink();

@@ -42,7 +42,10 @@ impl BundledSource {
     }
 
     fn failed(error: &impl std::fmt::Display) -> Error {
-        Error::Source { endpoint: "bundled store".to_owned(), reason: error.to_string() }
+        Error::Source {
+            endpoint: "bundled store".to_owned(),
+            reason: error.to_string(),
+        }
     }
 }
 
@@ -86,7 +89,9 @@ impl Source for BundledSource {
                 members: vec![self.member_id.clone()],
                 divergent: Vec::new(),
             },
-            Err(error) => SourceHash::Unavailable { reason: error.to_string() },
+            Err(error) => SourceHash::Unavailable {
+                reason: error.to_string(),
+            },
         })
     }
 
@@ -104,8 +109,14 @@ impl Source for BundledSource {
 
 /// Runs on a blocking thread: the export, then the digest of what it wrote.
 fn write_out(mut export: holdfast_store::export::Export, sender: mpsc::Sender<Result<Bytes>>) {
-    let mut sink = Chunks { sender, chunk: Vec::with_capacity(CHUNK_BYTES), sum: Digester::default() };
-    let outcome = export.write_to(&mut sink).map_err(|error| BundledSource::failed(&error));
+    let mut sink = Chunks {
+        sender,
+        chunk: Vec::with_capacity(CHUNK_BYTES),
+        sum: Digester::default(),
+    };
+    let outcome = export
+        .write_to(&mut sink)
+        .map_err(|error| BundledSource::failed(&error));
     drop(export);
     if let Err(error) = outcome.and_then(|_bytes| sink.finish()) {
         // A reader that is gone needs no error.

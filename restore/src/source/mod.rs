@@ -1,6 +1,6 @@
 //! What a backup reads: an etcd snapshot as a stream of bytes, from one member, at one revision.
 
-// mod bundled;
+mod bundled;
 mod etcd;
 mod file;
 mod trailer;
@@ -12,8 +12,8 @@ use futures::stream::BoxStream;
 use crate::error::Result;
 use crate::manifest::{SourceHash, SourceRecord};
 
-// pub use bundled::BundledSource;
-pub use etcd::{EtcdSource, EtcdSpec, TlsSpec, UserSpec};
+pub use bundled::BundledSource;
+pub use etcd::{ENDPOINTS_MAX, EtcdSource, EtcdSpec, TlsSpec, UserSpec};
 pub use file::FileSource;
 pub(crate) use trailer::TrailerCheck;
 

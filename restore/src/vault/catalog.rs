@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use holdfast_policies::{BackupFact, ByteSize, ClusterName, Level, Sequence, SnapshotId};
 
 use super::layout::{self, Folder, ObjectName};
@@ -445,11 +446,16 @@ async fn fetch<Mode: Sync>(
     listed: Vec<Listed>,
     limit: u64,
 ) -> Result<Vec<(Listed, bytes::Bytes)>> {
-    futures::stream::iter(listed.into_iter().map(|entry| async move {
-        let bytes = vault.get(&entry.name, limit).await?;
-        Ok::<_, Error>((entry, bytes))
-    }))
-    .buffered(READS_MAX)
-    .try_collect()
-    .await
+    let read = |entry: Listed| {
+        async move {
+            let bytes = vault.get(&entry.name, limit).await?;
+            Ok::<_, Error>((entry, bytes))
+        }
+        .boxed()
+    };
+    let reads: Vec<BoxFuture<'_, _>> = listed.into_iter().map(read).collect();
+    futures::stream::iter(reads)
+        .buffered(READS_MAX)
+        .try_collect()
+        .await
 }

@@ -17,8 +17,6 @@ mod store;
 mod writer;
 
 #[cfg(test)]
-mod golden_tests;
-#[cfg(test)]
 mod tests;
 
 use std::fmt;

@@ -1,0 +1,150 @@
+//! From checked content to data directories.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use holdfast_store::bolt::ReadAt;
+use holdfast_store::datadir::bootstrap::{self, Changes};
+use holdfast_store::etcd_file::EtcdFile;
+
+use super::staging::Staging;
+use super::{Restored, check_hash};
+use crate::error::{Error, Result};
+use crate::etcd_datadir::{self, DataDirPlan};
+use crate::inspect;
+use crate::manifest::Manifest;
+use crate::plan::{RestorePlan, Target};
+
+/// Bytes copied at once.
+const COPY_BYTES: usize = 1 << 20;
+
+/// Builds every planned member and publishes them in one rename.
+pub(super) fn build<R: ReadAt>(
+    file: &EtcdFile<R>,
+    manifest: &Manifest,
+    plan: &RestorePlan,
+    staging: Staging,
+) -> Result<Restored> {
+    let cluster_id = match plan.target {
+        Target::Holdfast => build_holdfast(file, manifest, plan, &staging)?,
+        Target::Etcd => build_etcd(file, plan, &staging)?,
+    };
+    let single = match plan.write.as_slice() {
+        [only] if only.data_dir == plan.data_dir => Some(only.name.as_str()),
+        _ => None,
+    };
+    staging.publish(single)?;
+    Ok(Restored {
+        written: plan.write.clone(),
+        cluster_id,
+        revision: plan.revision_after,
+        hash_kv: manifest.content.hash_kv,
+        keys: manifest.content.keys,
+        bytes: manifest.content.bytes,
+    })
+}
+
+fn build_holdfast<R: ReadAt>(
+    file: &EtcdFile<R>,
+    manifest: &Manifest,
+    plan: &RestorePlan,
+    staging: &Staging,
+) -> Result<u64> {
+    let plain = staging.plain_copy();
+    copy_plain(file.bolt().source(), &plain)?;
+    let source =
+        holdfast_store::bolt::FileSource::open(&plain).map_err(Error::io("open", &plain))?;
+    let copy = EtcdFile::open(source).map_err(|error| inspect::unreadable(&error))?;
+    check_hash(&copy, manifest)?;
+    let initial_cluster: Vec<(String, Vec<String>)> = plan
+        .members
+        .iter()
+        .map(|member| (member.name.clone(), member.peer_urls.clone()))
+        .collect();
+    let changes = Changes {
+        bump: plan.bump,
+        mark_compacted: plan.mark_compacted && plan.bump > 0,
+        clear_alarms: plan.clear_alarms,
+    };
+    let mut cluster_id = 0;
+    for member in &plan.write {
+        let cluster = bootstrap::NewCluster {
+            name: member.name.clone(),
+            initial_cluster: initial_cluster.clone(),
+            token: plan.token.clone(),
+        };
+        let target = staging.members().join(&member.name);
+        let written = bootstrap::write_data_dir(&target, &plain, &cluster, changes)
+            .map_err(|error| inspect::unreadable(&error))?;
+        check_revision(written.revision, plan)?;
+        cluster_id = written.ids.cluster.0;
+    }
+    Ok(cluster_id)
+}
+
+fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, staging: &Staging) -> Result<u64> {
+    let cluster = etcd_datadir::NewCluster {
+        members: plan
+            .members
+            .iter()
+            .map(|member| etcd_datadir::NewMember {
+                name: member.name.clone(),
+                peer_urls: member.peer_urls.clone(),
+            })
+            .collect(),
+        token: plan.token.clone(),
+    };
+    let mut cluster_id = 0;
+    for member in &plan.write {
+        let written = etcd_datadir::write_etcd_datadir(
+            file,
+            &DataDirPlan {
+                data_dir: staging.members().join(&member.name),
+                wal_dir: None,
+                name: member.name.clone(),
+                cluster: cluster.clone(),
+                bump_revision: plan.bump.unsigned_abs(),
+                mark_compacted: plan.mark_compacted && plan.bump > 0,
+                clear_alarms: plan.clear_alarms,
+            },
+        )?;
+        check_revision(written.revision, plan)?;
+        cluster_id = written.cluster_id.0;
+    }
+    Ok(cluster_id)
+}
+
+fn check_revision(found: i64, plan: &RestorePlan) -> Result<()> {
+    if found != plan.revision_after {
+        return Err(Error::RebuildMismatch {
+            reason: format!("revision is {found}, the plan says {}", plan.revision_after),
+        });
+    }
+    Ok(())
+}
+
+/// The bundled store reads a file. The copy stands in the staging folder like the result itself.
+fn copy_plain<R: ReadAt>(source: &R, path: &Path) -> Result<()> {
+    let mut copy = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(Error::io("create", path))?;
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut offset = 0_u64;
+    while offset < source.len() {
+        let left = usize::try_from(source.len() - offset).unwrap_or(COPY_BYTES);
+        let Some(piece) = buffer.get_mut(..left.min(COPY_BYTES)) else {
+            break;
+        };
+        source
+            .read_exact_at(offset, piece)
+            .map_err(Error::io("read the spool for", path))?;
+        copy.write_all(piece).map_err(Error::io("write", path))?;
+        offset = offset.saturating_add(crate::part::length(piece));
+    }
+    copy.sync_all().map_err(Error::io("sync", path))
+}

@@ -1,0 +1,413 @@
+//! From a vault to data directories, for both targets.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use holdfast_policies::Level;
+use holdfast_restore::plan::{BUMP_FLOOR, NewMember};
+use holdfast_restore::vault::layout;
+use holdfast_restore::{
+    Bump, Captured, Error, ErrorKind, Identities, Keys, Pick, RestoreOptions, RestorePlan,
+    Restored, Target, key, ledger, plan_restore, rebuild,
+};
+use holdfast_store::etcd_file::EtcdFile;
+
+use super::bench::{ALARM, AUTH, BASIC, Bench, Golden, K8S, SMALL, local_store, minute};
+use super::faults::Mortal;
+
+fn options(bench: &Bench, target: Target) -> RestoreOptions {
+    let data_dir = bench.folder.path().join("out/new");
+    RestoreOptions {
+        work_dir: Some(bench.work_dir()),
+        ..RestoreOptions::single(target, data_dir, "m0", "http://127.0.0.1:2380")
+    }
+}
+
+async fn plan(bench: &Bench, captured: &Captured, options: &RestoreOptions) -> RestorePlan {
+    plan_restore(
+        &bench.catalog().await,
+        Pick::Id(captured.manifest.id),
+        options,
+    )
+    .unwrap()
+}
+
+async fn run(bench: &Bench, plan: &RestorePlan) -> Result<Restored, Error> {
+    rebuild(&bench.vault.read_only(), plan, &bench.keys, &|_| {}).await
+}
+
+/// What an etcd database on disk holds.
+fn read(path: &Path) -> EtcdFile<Vec<u8>> {
+    EtcdFile::open(fs::read(path).unwrap()).unwrap()
+}
+
+fn database(data_dir: &Path) -> PathBuf {
+    data_dir.join("member/snap/db")
+}
+
+#[tokio::test]
+async fn every_golden_snapshot_comes_back_with_every_key_for_etcd() {
+    for golden in [BASIC, SMALL, AUTH, ALARM, K8S] {
+        let bench = Bench::new().await;
+        let captured = bench.backup(golden, minute(0)).await;
+        let plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
+        let restored = run(&bench, &plan).await.unwrap();
+        assert_eq!(
+            (restored.hash_kv, restored.keys),
+            (golden.1, captured.manifest.content.keys)
+        );
+        let before = EtcdFile::open(golden.bytes()).unwrap();
+        let after = read(&database(&plan.data_dir));
+        assert!(after.check().is_clean(), "{}", golden.0);
+        assert_eq!(after.revision().unwrap(), golden.2 + BUMP_FLOOR);
+        assert_eq!(after.compact_revision().unwrap(), golden.2 + BUMP_FLOOR);
+        assert_eq!(
+            after.keys(0).unwrap(),
+            before.keys(0).unwrap(),
+            "{}",
+            golden.0
+        );
+        assert_eq!(
+            after.leases().unwrap(),
+            before.leases().unwrap(),
+            "{}",
+            golden.0
+        );
+        assert_eq!(fs::read_dir(bench.work_dir()).unwrap().count(), 0);
+        let beside: Vec<_> = fs::read_dir(plan.data_dir.parent().unwrap())
+            .unwrap()
+            .collect();
+        assert_eq!(beside.len(), 1, "only the result");
+        let mode = fs::metadata(&plan.data_dir).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+}
+
+#[tokio::test]
+async fn without_a_bump_the_hash_stays_what_the_source_said() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(SMALL, minute(0)).await;
+    let mut wish = options(&bench, Target::Etcd);
+    wish.bump = Bump::None;
+    let plan = plan(&bench, &captured, &wish).await;
+    run(&bench, &plan).await.unwrap();
+    let hash = read(&database(&plan.data_dir)).hash_kv(0).unwrap();
+    assert_eq!(
+        (hash.hash, hash.hash_revision, hash.compact_revision),
+        (SMALL.1, SMALL.2, SMALL.3)
+    );
+}
+
+#[tokio::test]
+async fn alarms_are_cleared_when_asked_and_kept_otherwise() {
+    for clear_alarms in [true, false] {
+        let bench = Bench::new().await;
+        let captured = bench.backup(ALARM, minute(0)).await;
+        let mut wish = options(&bench, Target::Etcd);
+        wish.clear_alarms = clear_alarms;
+        let plan = plan(&bench, &captured, &wish).await;
+        let is_warned = plan
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("NOSPACE"));
+        assert_eq!(is_warned, !clear_alarms);
+        run(&bench, &plan).await.unwrap();
+        let alarms = read(&database(&plan.data_dir)).alarms().unwrap();
+        assert_eq!(alarms.is_empty(), clear_alarms);
+    }
+}
+
+#[tokio::test]
+async fn three_members_come_from_one_backup_with_one_cluster_id() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(BASIC, minute(0)).await;
+    let mut wish = options(&bench, Target::Etcd);
+    wish.members = (0..3)
+        .map(|n| NewMember {
+            name: format!("m{n}"),
+            peer_urls: vec![format!("http://h{n}:2380")],
+        })
+        .collect();
+    let plan = plan(&bench, &captured, &wish).await;
+    let restored = run(&bench, &plan).await.unwrap();
+    assert_eq!(restored.written.len(), 3);
+    for member in &restored.written {
+        let file = read(&database(&member.data_dir));
+        let mut names: Vec<String> = file
+            .members()
+            .unwrap()
+            .into_iter()
+            .map(|one| one.name)
+            .collect();
+        names.sort();
+        assert_eq!(names, ["m0", "m1", "m2"]);
+    }
+}
+
+#[tokio::test]
+async fn an_existing_target_of_any_kind_is_refused_and_not_touched() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(BASIC, minute(0)).await;
+    let plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
+    let target = plan.data_dir.clone();
+    fs::create_dir_all(target.parent().unwrap()).unwrap();
+    let refused = async |what: &str| {
+        let refused = run(&bench, &plan).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{what}: {refused}");
+    };
+    fs::write(&target, b"mine").unwrap();
+    refused("a file").await;
+    assert_eq!(fs::read(&target).unwrap(), b"mine");
+    fs::remove_file(&target).unwrap();
+    fs::create_dir(&target).unwrap();
+    refused("an empty folder").await;
+    fs::remove_dir(&target).unwrap();
+    std::os::unix::fs::symlink("/nowhere", &target).unwrap();
+    refused("a dangling link").await;
+    fs::remove_file(&target).unwrap();
+    run(&bench, &plan).await.unwrap();
+    refused("the same restore again").await;
+}
+
+#[tokio::test]
+async fn a_target_inside_another_data_directory_is_refused() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(BASIC, minute(0)).await;
+    let mut wish = options(&bench, Target::Etcd);
+    run(&bench, &plan(&bench, &captured, &wish).await)
+        .await
+        .unwrap();
+    wish.data_dir = wish.data_dir.join("member/inner");
+    let refused = run(&bench, &plan(&bench, &captured, &wish).await)
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, Error::BadTarget { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn too_little_space_is_noticed_before_anything_is_fetched() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(BASIC, minute(0)).await;
+    let mut plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
+    plan.bytes = u64::MAX / 4;
+    let refused = run(&bench, &plan).await.unwrap_err();
+    assert!(matches!(refused, Error::NotEnoughSpace { .. }), "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::Exhausted);
+    assert!(!plan.data_dir.parent().unwrap().exists());
+}
+
+#[tokio::test]
+async fn a_damaged_backup_restores_nothing() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(SMALL, minute(0)).await;
+    let plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
+    let path = bench.file(&layout::part(&bench.cluster, captured.manifest.id, 2));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[100] ^= 128;
+    fs::write(&path, bytes).unwrap();
+    let refused = run(&bench, &plan).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupt);
+    assert!(refused.to_string().contains("000002"), "{refused}");
+    nothing_is_left(&plan);
+}
+
+fn nothing_is_left(plan: &RestorePlan) {
+    assert!(!plan.data_dir.exists());
+    if let Ok(entries) = fs::read_dir(plan.data_dir.parent().unwrap()) {
+        assert_eq!(entries.count(), 0);
+    }
+    if let Ok(entries) = fs::read_dir(&plan.work_dir) {
+        assert_eq!(entries.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_identity_restores_nothing_and_names_who_can() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(BASIC, minute(0)).await;
+    let plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
+    let path = bench.folder.path().join("stranger");
+    key::generate_identity(&path).unwrap();
+    for identities in [None, Some(Identities::load(&path).unwrap())] {
+        let keys = Keys {
+            trust: bench.keys.trust.clone(),
+            identities,
+        };
+        let refused = rebuild(&bench.vault.read_only(), &plan, &keys, &|_| {})
+            .await
+            .unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied);
+        let recipient = &captured.manifest.encryption.recipients()[0];
+        assert!(refused.to_string().contains(recipient), "{refused}");
+    }
+    nothing_is_left(&plan);
+}
+
+#[tokio::test]
+async fn a_manifest_that_changed_since_the_plan_is_refused() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(BASIC, minute(0)).await;
+    let plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
+    let mut other = captured.manifest.clone();
+    other.writer = "other".to_owned();
+    let path = bench.file(&layout::manifest(&bench.cluster, other.sequence));
+    fs::write(path, other.encode(&bench.signer).unwrap()).unwrap();
+    let refused = run(&bench, &plan).await.unwrap_err();
+    assert!(matches!(refused, Error::DigestMismatch { .. }), "{refused}");
+    nothing_is_left(&plan);
+}
+
+#[tokio::test]
+async fn a_vault_that_dies_at_any_operation_leaves_nothing_and_the_next_run_succeeds() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(SMALL, minute(0)).await;
+    let plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
+    // Opening the vault, the manifest and each of five parts.
+    for life in 1..7 {
+        let mortal = Mortal::new(local_store(bench.folder.path()), life, false);
+        let vault = bench.through(Arc::new(mortal)).await.read_only();
+        let failed = rebuild(&vault, &plan, &bench.keys, &|_| {})
+            .await
+            .unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Unavailable, "{failed}");
+        nothing_is_left(&plan);
+    }
+    run(&bench, &plan).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_killed_restore_left_is_removed_and_one_at_work_is_not() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(BASIC, minute(0)).await;
+    let plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
+    let parent = plan.data_dir.parent().unwrap();
+    let dead = parent.join("new.partial-dead");
+    fs::create_dir_all(dead.join("members/m0")).unwrap();
+    let living = parent.join("new.partial-living");
+    fs::create_dir_all(&living).unwrap();
+    let lock = fs::File::open(&living).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    let unrelated = parent.join("newer");
+    fs::create_dir(&unrelated).unwrap();
+    run(&bench, &plan).await.unwrap();
+    assert!(!dead.exists());
+    assert!(living.exists() && unrelated.exists());
+    drop(lock);
+}
+
+#[tokio::test]
+async fn a_second_restore_from_an_older_backup_ends_higher_than_everything() {
+    let bench = Bench::new().await;
+    let local = bench.folder.path().join("ledger.json");
+    let old = bench.backup(BASIC, minute(0)).await;
+    let new = bench.backup(SMALL, minute(1)).await;
+    let wish = options(&bench, Target::Etcd);
+    let first = plan(&bench, &new, &wish).await;
+    let seen = first.observation(minute(2));
+    ledger::record(&bench.vault, &seen, &bench.signer)
+        .await
+        .unwrap();
+    ledger::record_local(&local, &seen).unwrap();
+    run(&bench, &first).await.unwrap();
+    let second_wish = RestoreOptions {
+        data_dir: bench.folder.path().join("out/two"),
+        ..wish
+    };
+    let second = plan(&bench, &old, &second_wish).await;
+    run(&bench, &second).await.unwrap();
+    let revision = |plan: &RestorePlan| read(&database(&plan.data_dir)).revision().unwrap();
+    assert!(revision(&second) > revision(&first));
+    assert_eq!(revision(&second), SMALL.2 + 2 * BUMP_FLOOR);
+    assert_eq!(
+        ledger::read_local(&local, &bench.cluster).unwrap().highest,
+        SMALL.2 + BUMP_FLOOR
+    );
+}
+
+#[tokio::test]
+async fn the_newest_proven_backup_is_restored_when_nothing_is_chosen() {
+    let bench = Bench::new().await;
+    let proven = bench.backup(BASIC, minute(0)).await;
+    bench.prove(&proven, Level::L3).await;
+    bench.backup(SMALL, minute(1)).await;
+    let catalog = bench.catalog().await;
+    let wish = options(&bench, Target::Etcd);
+    let plan = plan_restore(&catalog, Pick::LatestProven, &wish).unwrap();
+    assert_eq!(plan.id, proven.manifest.id);
+    let restored = run(&bench, &plan).await.unwrap();
+    assert_eq!(
+        restored.revision,
+        SMALL.2 + BUMP_FLOOR,
+        "beyond the newer backup's revision"
+    );
+}
+
+#[tokio::test]
+async fn a_rewrapped_backup_opens_for_the_new_recipient_without_a_new_upload() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(BASIC, minute(0)).await;
+    let path = bench.folder.path().join("second");
+    let recipient = key::generate_identity(&path).unwrap();
+    let sealer = holdfast_restore::Sealer::to_recipients(vec![recipient]).unwrap();
+    let catalog = bench.catalog().await;
+    let id = captured.manifest.id;
+    holdfast_restore::rewrap::rewrap(&bench.vault, &catalog, id, &bench.keys, &sealer)
+        .await
+        .unwrap();
+    let keys = Keys {
+        trust: bench.keys.trust.clone(),
+        identities: Some(Identities::load(&path).unwrap()),
+    };
+    let proof = bench.verify_with(id, Level::L2, &keys).await;
+    assert_eq!(proof.level, Some(Level::L2), "{:?}", proof.flaws);
+}
+
+/// Data directories of the bundled store, read back by the store itself.
+mod holdfast_target {
+    use holdfast_store::apply::{Applier, NoEvents, StateOptions};
+    use holdfast_store::datadir::Layout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_golden_snapshot_comes_back_with_its_hash_before_and_its_bump_after() {
+        for golden in [BASIC, SMALL, K8S] {
+            for bump in [Bump::None, Bump::Auto] {
+                let bench = Bench::new().await;
+                let captured = bench.backup(golden, minute(0)).await;
+                let mut wish = options(&bench, Target::Holdfast);
+                wish.bump = bump;
+                let plan = plan(&bench, &captured, &wish).await;
+                let restored = run(&bench, &plan).await.unwrap();
+                assert_eq!(restored.revision, plan.revision_after);
+                check(golden, &plan);
+            }
+        }
+    }
+
+    fn check(golden: Golden, plan: &RestorePlan) {
+        let state_path = Layout::new(&plan.data_dir).state();
+        let options = StateOptions::default();
+        let (_applier, state) = Applier::open(&state_path, &options, Arc::new(NoEvents)).unwrap();
+        assert_eq!(state.revision(), plan.revision_after);
+        if plan.bump == 0 {
+            assert_eq!(state.hash_kv(0).unwrap().hash, golden.1);
+        } else {
+            assert_eq!(state.compact_revision(), plan.revision_after);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_long_operations_can_run_on_any_task() {
+    let bench = Arc::new(Bench::new().await);
+    let task = tokio::spawn(async move {
+        let captured = bench.backup(BASIC, minute(0)).await;
+        bench.verify(captured.manifest.id, Level::L2).await;
+        let plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
+        run(&bench, &plan).await
+    });
+    task.await.unwrap().unwrap();
+}

@@ -13,7 +13,9 @@ use crate::pair::Pair;
 
 /// JSON fields that differ between two clusters by nature: identities, raft positions, sizes of
 /// files on disk, and what the storage engine reports of itself.
-const FREE_FIELDS: [&str; 13] = [
+const FREE_FIELDS: [&str; 15] = [
+    "ID",
+    "peerURLs",
     "cluster_id",
     "member_id",
     "raft_term",
@@ -164,6 +166,10 @@ impl Side {
                 .replace(host, "ENDPOINT");
             for (name, value) in &self.names {
                 *text = text.replace(value, name);
+                // JSON has ids as decimal numbers, text as hexadecimal ones.
+                if let Ok(id) = i64::from_str_radix(value, 16) {
+                    *text = text.replace(&id.to_string(), &format!("\"{name}\""));
+                }
             }
         }
         format!("exit code {}\n{out}\n{errors}", output.code)

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::wait;
 
 /// How long a short program may run.
-pub const RUN_MAX: Duration = Duration::from_secs(120);
+pub const RUN_MAX: Duration = Duration::from_mins(2);
 
 /// What a program left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,14 @@ pub fn run(command: &mut Command) -> Result<Output> {
 /// # Errors
 /// When it cannot be started or does not end.
 pub fn run_with_input(command: &mut Command, input: &str) -> Result<Output> {
+    run_within(command, input, RUN_MAX)
+}
+
+/// Runs `command` with `input`, for at most `max`.
+///
+/// # Errors
+/// When it cannot be started or does not end.
+pub fn run_within(command: &mut Command, input: &str, max: Duration) -> Result<Output> {
     let folder = tempfile::tempdir()?;
     let [stdin, stdout, stderr] = ["in", "out", "err"].map(|name| folder.path().join(name));
     std::fs::write(&stdin, input)?;
@@ -66,11 +74,11 @@ pub fn run_with_input(command: &mut Command, input: &str) -> Result<Output> {
         .stderr(std::fs::File::create(&stderr)?)
         .spawn()
         .with_context(|| format!("start {command:?}"))?;
-    let ended = wait::until("end of a program", RUN_MAX, || Ok(child.try_wait()?));
+    let ended = wait::until("end of a program", max, || Ok(child.try_wait()?));
     let Ok(status) = ended else {
         child.kill()?;
         child.wait()?;
-        bail!("{command:?} did not end within {RUN_MAX:?}");
+        bail!("{command:?} did not end within {max:?}");
     };
     let text = |path| std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     Ok(Output {

@@ -3,13 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
 use crate::peers::{Peer, Peers};
 use crate::process::Process;
-use crate::{holdfast, http, ports};
+use crate::{holdfast, http, ports, wait};
 
 /// Whose program answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +125,14 @@ impl Server {
     /// # Errors
     /// When it does not end or come up.
     pub fn restart(self) -> Result<Self> {
+        Ok(self.restart_timed()?.0)
+    }
+
+    /// As [`Server::restart`], with the time from start to serving.
+    ///
+    /// # Errors
+    /// When it does not end or come up.
+    pub fn restart_timed(self) -> Result<(Self, Duration)> {
         let Self {
             process,
             address,
@@ -132,7 +141,9 @@ impl Server {
             folder,
         } = self;
         process.stop()?;
-        Self::boot(&peers, options, folder, address.port())
+        let start = wait::now();
+        let server = Self::boot(&peers, options, folder, address.port())?;
+        Ok((server, start.elapsed()))
     }
 
     /// Ends the member with SIGKILL and starts it again on the same data and ports.

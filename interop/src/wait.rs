@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 /// How long a peer may take to be ready on a busy machine.
-pub const READY_MAX: Duration = Duration::from_secs(60);
+pub const READY_MAX: Duration = Duration::from_mins(1);
 
 /// The time between two looks at the condition.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod tidy;
 
 /// Developer commands of the workspace.
@@ -20,10 +21,13 @@ struct Arguments {
 enum Command {
     /// Check the sources against the rules of the house; fails when one is broken.
     Tidy,
+    /// Compare the store with real etcd on this machine and print a table of ratios.
+    Bench(bench::BenchArguments),
 }
 
 fn main() -> Result<ExitCode> {
     match Arguments::parse().command {
         Command::Tidy => tidy::run(),
+        Command::Bench(arguments) => bench::run(&arguments),
     }
 }

@@ -132,10 +132,11 @@ fn transactions_answer_alike() -> Result<()> {
     ] {
         script.step_with_input("txn -w json", body)?;
     }
-    let many: String = (0..129).map(|i| format!("put many/{i} x\n")).collect();
-    script.step_with_input("txn -w json", &format!("\n{many}\n\n"))?;
-    let all: String = (0..128).map(|i| format!("put many/{i} x\n")).collect();
-    script.step_with_input("txn -w json", &format!("\n{all}\n\n"))?;
+    let puts = |count| -> Vec<String> { (0..count).map(|i| format!("put many/{i} x")).collect() };
+    let many = puts(129).join("\n");
+    script.step_with_input("txn -w json", &format!("\n{many}\n\n\n"))?;
+    let all = puts(128).join("\n");
+    script.step_with_input("txn -w json", &format!("\n{all}\n\n\n"))?;
     script.step("get many/ --prefix --count-only -w json")?;
     script.step("endpoint hashkv -w json")?;
     script.finish();

@@ -1,4 +1,9 @@
 //! Comparisons with real peers, in one binary: see `docs/internals/testing.md`.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic_in_result_fn,
+    reason = "tests assert, and read JSON by name"
+)]
 
 mod differential;
 mod etcdctl;

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn test_files_and_lib_have_their_own_limits() {
+    fn files_of_tests_and_lib_have_their_own_limits() {
         let lines = "// x\n".repeat(700);
         let tree = Tree::of(&[("a/tests/it/b.rs", &lines), ("a/src/lib.rs", &lines)]);
         let findings = check(&tree);

@@ -1,0 +1,175 @@
+//! What was measured, and the table of it.
+
+use std::collections::BTreeMap;
+
+use holdfast_interop::server::Kind;
+
+/// A quantity, in the order of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Figure {
+    PutOneRate,
+    PutOneP50,
+    PutOneP99,
+    PutManyRate,
+    PutManyP99,
+    PutManyCpu,
+    RangeOneP50,
+    RangeManyRate,
+    RangeManyP99,
+    RangeManyCpu,
+    SerializableRate,
+    SerializableCpu,
+    FillRate,
+    Memory,
+    MemoryPeak,
+    Disk,
+    Restart,
+    SnapshotSave,
+    SnapshotStatus,
+    HashKv,
+    Restore,
+    SealedBackup,
+    Drill,
+}
+
+use Figure::{
+    Disk, Drill, FillRate, HashKv, Memory, MemoryPeak, PutManyCpu, PutManyP99, PutManyRate,
+    PutOneP50, PutOneP99, PutOneRate, RangeManyCpu, RangeManyP99, RangeManyRate, RangeOneP50,
+    Restart, Restore, SealedBackup, SerializableCpu, SerializableRate, SnapshotSave,
+    SnapshotStatus,
+};
+
+impl Figure {
+    /// The text of the row, and its unit.
+    const fn label(self) -> &'static str {
+        match self {
+            PutOneRate => "put, 1 client, per second",
+            PutOneP50 => "put, 1 client, median (ms)",
+            PutOneP99 => "put, 1 client, p99 (ms)",
+            PutManyRate => "put, 1,000 clients, per second",
+            PutManyP99 => "put, 1,000 clients, p99 (ms)",
+            PutManyCpu => "put, server CPU per operation (us)",
+            RangeOneP50 => "linearizable range, 1 client, median (ms)",
+            RangeManyRate => "linearizable range, 1,000 clients, per second",
+            RangeManyP99 => "linearizable range, 1,000 clients, p99 (ms)",
+            RangeManyCpu => "linearizable range, server CPU per operation (us)",
+            SerializableRate => "serializable range, 1,000 clients, per second",
+            SerializableCpu => "serializable range, server CPU per operation (us)",
+            FillRate => "filling the data set, keys per second",
+            Memory => "resident memory with the data set (MiB)",
+            MemoryPeak => "peak of it (MiB)",
+            Disk => "data directory (MiB)",
+            Restart => "restart to serving (s)",
+            SnapshotSave => "snapshot save through etcdctl (s)",
+            SnapshotStatus => "snapshot status (s)",
+            HashKv => "HashKV offline (s)",
+            Restore => "restore (s)",
+            SealedBackup => "sealed backup (s)",
+            Drill => "drill (s)",
+        }
+    }
+
+    /// The first target for ours/etcd: at least, or at most.
+    const fn target(self) -> Option<Target> {
+        match self {
+            PutManyRate | RangeManyRate => Some(Target::AtLeast(1.2)),
+            PutManyCpu | RangeManyCpu | SnapshotSave | SnapshotStatus | HashKv | Restore => {
+                Some(Target::AtMost(0.6))
+            }
+            PutOneP50 => Some(Target::AtMost(0.8)),
+            Memory | Restart => Some(Target::AtMost(0.5)),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Target {
+    fn text(self, ratio: f64) -> String {
+        let (is_met, text) = match self {
+            Self::AtLeast(limit) => (ratio >= limit, format!(">= {limit}")),
+            Self::AtMost(limit) => (ratio <= limit, format!("<= {limit}")),
+        };
+        format!("{text} | {}", if is_met { "met" } else { "**missed**" })
+    }
+}
+
+/// Both sides' figures.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    etcd: BTreeMap<Figure, f64>,
+    ours: BTreeMap<Figure, f64>,
+}
+
+impl Figures {
+    pub(crate) fn set(&mut self, kind: Kind, figure: Figure, value: f64) {
+        let side = match kind {
+            Kind::Etcd => &mut self.etcd,
+            Kind::Holdfast => &mut self.ours,
+        };
+        side.insert(figure, value);
+    }
+
+    /// A Markdown table with a row for each figure of either side.
+    pub(crate) fn table(&self) -> String {
+        let mut lines = vec![
+            "| what | etcd | ours | ours/etcd | target | |".to_owned(),
+            "|---|---:|---:|---:|---|---|".to_owned(),
+        ];
+        let mut rows: Vec<Figure> = self.etcd.keys().chain(self.ours.keys()).copied().collect();
+        rows.sort();
+        rows.dedup();
+        for figure in rows {
+            let [etcd, ours] = [&self.etcd, &self.ours].map(|side| side.get(&figure).copied());
+            let ratio = etcd.zip(ours).map(|(etcd, ours)| ours / etcd);
+            let target = match (figure.target(), ratio) {
+                (Some(target), Some(ratio)) => target.text(ratio),
+                _ => " | ".to_owned(),
+            };
+            let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+            let [etcd, ours] = [etcd, ours].map(number);
+            let label = figure.label();
+            lines.push(format!("| {label} | {etcd} | {ours} | {ratio} | {target} |"));
+        }
+        lines.join("\n")
+    }
+}
+
+fn number(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(value) if value >= 100.0 => format!("{value:.0}"),
+        Some(value) if value >= 1.0 => format!("{value:.2}"),
+        Some(value) => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_shows_the_ratio_and_whether_the_target_is_met() {
+        let mut figures = Figures::default();
+        figures.set(Kind::Etcd, PutManyRate, 10_000.0);
+        figures.set(Kind::Holdfast, PutManyRate, 15_000.0);
+        figures.set(Kind::Etcd, Restart, 2.0);
+        figures.set(Kind::Holdfast, Restart, 1.5);
+        figures.set(Kind::Holdfast, Drill, 3.25);
+        let table = figures.table();
+        let rows: Vec<&str> = table.lines().skip(2).collect();
+        assert_eq!(
+            rows,
+            [
+                "| put, 1,000 clients, per second | 10000 | 15000 | 1.50 | >= 1.2 | met |",
+                "| restart to serving (s) | 2.00 | 1.50 | 0.75 | <= 0.5 | **missed** |",
+                "| drill (s) | - | 3.25 | - |  |  |",
+            ]
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! Ours and real etcd in turn, on the same machine, with etcd's own load generator: a table of
+//! ratios. Only ratios are comparable between machines. Run it by `cargo xtask bench`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use holdfast_interop::peers::Peers;
+use holdfast_interop::server::Kind;
+
+mod dataset;
+mod figures;
+mod load;
+mod machine;
+mod usage;
+
+use figures::Figures;
+
+/// How much to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    /// Requests of a test with one client.
+    pub(crate) single: u32,
+    /// Requests of a test with many clients.
+    pub(crate) many: u32,
+    /// Keys of 1 KiB in the large data set.
+    pub(crate) keys: u32,
+}
+
+const FULL: Scale = Scale {
+    single: 10_000,
+    many: 200_000,
+    keys: 850_000,
+};
+const QUICK: Scale = Scale {
+    single: 1_000,
+    many: 20_000,
+    keys: 20_000,
+};
+
+#[expect(clippy::print_stdout, reason = "the table is the output")]
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let scale = if has("--quick") { QUICK } else { FULL };
+    let page = arguments.iter().position(|argument| argument == "--write");
+    let page = page.map(|at| arguments.get(at + 1).context("--write needs a path"));
+    let peers = Peers::get().context("Go is needed to build etcd's load generator")?;
+    let mut figures = Figures::default();
+    for kind in [Kind::Etcd, Kind::Holdfast] {
+        load::measure(&peers, kind, scale, &mut figures)?;
+        dataset::measure(&peers, kind, scale, &mut figures)?;
+    }
+    let machine = machine::describe();
+    let table = figures.table();
+    println!("{machine}\n\n{table}");
+    if let Some(path) = page {
+        let path = PathBuf::from(path?);
+        let text = std::fs::read_to_string(&path)?;
+        std::fs::write(
+            &path,
+            machine::replace_section(&text, &format!("{machine}\n\n{table}"))?,
+        )?;
+    }
+    Ok(())
+}
+
+/// Says on standard error what is being done: a full run takes many minutes.
+#[expect(clippy::print_stderr, reason = "progress of a command")]
+pub(crate) fn progress(kind: Kind, what: &str) {
+    eprintln!("{kind:?}: {what}");
+}

@@ -1,0 +1,66 @@
+//! Builds the release programs and hands over to the benchmark of the `interop` crate, so that
+//! `cargo xtask tidy` does not have to compile the store.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+
+/// How much to measure and where to write it.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    /// A small run of a few minutes, to see that everything works.
+    #[arg(long)]
+    quick: bool,
+    /// Replace the table in docs/performance.md.
+    #[arg(long)]
+    write: bool,
+}
+
+/// # Errors
+/// When a build fails or a measurement cannot be made.
+pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let cargo = |words: &[&str]| -> Result<()> {
+        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(program)
+            .current_dir(&root)
+            .args(words)
+            .status()?;
+        ensure!(status.success(), "cargo {}: {status}", words.join(" "));
+        Ok(())
+    };
+    cargo(&[
+        "build",
+        "--locked",
+        "--release",
+        "--workspace",
+        "--bin",
+        "holdfast",
+    ])?;
+    cargo(&["build", "--locked", "--workspace", "--bin", "bench"])?;
+    let target = target_dir(&root)?;
+    let mut bench = Command::new(target.join("debug/bench"));
+    bench.env("HOLDFAST_TEST_PROGRAM", target.join("release/holdfast"));
+    if arguments.quick {
+        bench.arg("--quick");
+    }
+    if arguments.write {
+        bench.arg("--write").arg(root.join("docs/performance.md"));
+    }
+    let status = bench.status().context("start the benchmark")?;
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn target_dir(root: &Path) -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .current_dir(root)
+        .no_deps()
+        .exec()?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}

@@ -19,6 +19,15 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
+/// The date and time now, for backups of other processes.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "real processes live in real time"
+)]
+pub fn clock() -> std::time::SystemTime {
+    std::time::SystemTime::now()
+}
+
 /// Gives the processor away for `time`.
 #[expect(
     clippy::disallowed_methods,

@@ -12,6 +12,7 @@ mod golden;
 mod observe;
 mod offline;
 mod pair;
+mod pipeline;
 mod requests;
 mod snapshots;
 mod transcript;

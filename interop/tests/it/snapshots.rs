@@ -19,7 +19,7 @@ use crate::requests::{Call, Calls};
 const CALLS: usize = 300;
 
 /// Gives `server` a random history and further keys, and tells its revision.
-async fn fill(server: &Server, seed: u64) -> Result<i64> {
+pub(crate) async fn fill(server: &Server, seed: u64) -> Result<i64> {
     let mut client = Client::connect(&server.endpoint()).await?;
     let mut calls = Calls::new(seed);
     for _ in 0..CALLS {

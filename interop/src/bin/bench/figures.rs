@@ -134,7 +134,9 @@ impl Figures {
             let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
             let [etcd, ours] = [etcd, ours].map(number);
             let label = figure.label();
-            lines.push(format!("| {label} | {etcd} | {ours} | {ratio} | {target} |"));
+            lines.push(format!(
+                "| {label} | {etcd} | {ours} | {ratio} | {target} |"
+            ));
         }
         lines.join("\n")
     }

@@ -1,0 +1,7 @@
+//! The whole pipeline on real peers: from a real etcd into a vault, locally and on a real S3
+//! server, damaged in every way, and back into both kinds of cluster.
+
+mod damage;
+mod round_trip;
+mod stage;
+mod tampering;

@@ -70,7 +70,7 @@ impl Transcript {
         for side in &self.sides {
             let words: Vec<String> = line.split(' ').map(|word| side.fill(word)).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            seen.push(side.normal(side.ctl.run_with_input(&words, &side.fill(input))?));
+            seen.push(side.normal(&side.ctl.run_with_input(&words, &side.fill(input))?));
         }
         self.compare(line, &seen);
         Ok(())
@@ -139,7 +139,7 @@ impl Side {
     }
 
     /// What a client saw, without what must differ.
-    fn normal(&self, output: Output) -> String {
+    fn normal(&self, output: &Output) -> String {
         let mut out = match serde_json::from_str::<Value>(&output.stdout) {
             Ok(mut value) if value.is_object() || value.is_array() => {
                 free(&mut value);

@@ -11,7 +11,7 @@ use holdfast_interop::{holdfast, ports, run, wait};
 
 use crate::figures::{Figure, Figures};
 use crate::load::{self, LOAD_MAX};
-use crate::{Scale, progress, usage};
+use crate::{Scale, pipeline, progress, usage};
 
 /// Quota above any data set here, so that the default of 2 GiB is not the limit.
 const QUOTA: &str = "--quota-backend-bytes=8589934592";
@@ -57,6 +57,7 @@ pub(crate) fn measure(
     let tool = Etcdctl::new(peers, &server.endpoint());
     let mut save = tool.command(&["snapshot", "save", &file.to_string_lossy()])?;
     figures.set(kind, Figure::SnapshotSave, seconds(&mut save)?);
+    pipeline::measure(&server, figures)?;
     drop(server);
     offline(peers, kind, &file, figures)
 }
@@ -90,6 +91,9 @@ fn offline(peers: &Peers, kind: Kind, file: &Path, figures: &mut Figures) -> Res
         .arg(target.path().join("data"))
         .args(["--name=m0", &format!("--initial-cluster=m0={peer}")])
         .arg(format!("--initial-advertise-peer-urls={peer}"));
+    if kind == Kind::Holdfast {
+        restore.arg("--target=holdfast");
+    }
     figures.set(kind, Figure::Restore, seconds(&mut restore)?);
     // Last: the real one changes its input.
     let mut hash = command()?;
@@ -99,7 +103,7 @@ fn offline(peers: &Peers, kind: Kind, file: &Path, figures: &mut Figures) -> Res
 }
 
 /// How long a program runs, which must succeed.
-fn seconds(command: &mut Command) -> Result<f64> {
+pub(crate) fn seconds(command: &mut Command) -> Result<f64> {
     let start = wait::now();
     run::run_within(command, "", LOAD_MAX)?.success()?;
     Ok(start.elapsed().as_secs_f64())

@@ -11,6 +11,7 @@ mod dataset;
 mod figures;
 mod load;
 mod machine;
+mod pipeline;
 mod usage;
 
 use figures::Figures;

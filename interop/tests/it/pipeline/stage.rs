@@ -10,8 +10,8 @@ use holdfast_interop::wait;
 use holdfast_policies::{ClusterName, Level, SnapshotId};
 use holdfast_restore::vault::{S3Credentials, S3Spec};
 use holdfast_restore::{
-    Captured, Catalog, Identities, Keys, Pick, Proof, ReadBack, ReadOnly, ReadWrite,
-    RestoreOptions, Restored, Sealer, Signer, Source, Trust, Vault, VaultSpec,
+    CaptureOptions, Captured, Catalog, Identities, Keys, Pick, Proof, ReadBack, ReadOnly,
+    ReadWrite, RestoreOptions, Restored, Sealer, Signer, Source, Trust, Vault, VaultSpec,
 };
 use tempfile::TempDir;
 
@@ -19,6 +19,9 @@ use tempfile::TempDir;
 const BUCKET: &str = "backups";
 /// Most members of a source tried by a backup.
 const ATTEMPTS: u32 = 3;
+
+/// Small, so that a small snapshot has several parts.
+const PART_BYTES: usize = 256 * 1024;
 
 /// Where the vault is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,16 +117,12 @@ impl Stage {
     }
 
     pub(crate) async fn capture(&self, source: &dyn Source) -> Result<Captured> {
-        let options = holdfast_restore::CaptureOptions {
-            cluster: self.cluster.clone(),
-            now: now(),
+        let options = CaptureOptions {
             trust: self.trust(),
-            generation: None,
-            accept_new_cluster: false,
             read_back: ReadBack::Bytes,
-            work_dir: self.path("work"),
-            ledger: None,
+            part_bytes: PART_BYTES,
             attempts: ATTEMPTS,
+            ..CaptureOptions::new(self.cluster.clone(), now(), self.path("work"))
         };
         std::fs::create_dir_all(self.path("work"))?;
         let silent = &holdfast_restore::progress::silent;

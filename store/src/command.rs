@@ -23,3 +23,6 @@ pub fn request_name(request: &Request) -> &'static str {
         Request::ClusterVersion(_) => "cluster_version",
     }
 }
+
+/// Version of the commands in the log: fields may be added, never changed.
+pub const COMMAND_VERSION: u32 = 1;

@@ -142,9 +142,9 @@ impl Page {
         while low < high {
             let middle = low + (high - low) / 2;
             if self.key(middle)? < key {
-                low = middle + 1
+                low = middle + 1;
             } else {
-                high = middle
+                high = middle;
             }
         }
         Ok(low)

@@ -14,6 +14,8 @@ mod peer;
 mod snapshot;
 mod space;
 mod state_file;
+#[cfg(test)]
+mod suite_tests;
 mod types;
 
 pub(crate) use apply_thread::{ApplyHandle, spawn as spawn_apply};

@@ -95,3 +95,46 @@ fn damaged(reason: &str) -> Error {
         reason: reason.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn the_marker_of_the_first_version_is_read_and_written_the_same() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/data-dir/v1");
+        let marker = Marker::read(&Layout::new(&golden)).unwrap();
+        assert_eq!(marker.member().unwrap(), MemberId(0x8e9e_05c5_2164_694d));
+        assert_eq!(marker.cluster().unwrap(), ClusterId(0xcdf8_1819_4e3a_8c32));
+        let dir = TempDir::new().unwrap();
+        let layout = Layout::new(dir.path());
+        marker.write(&layout).unwrap();
+        let written = std::fs::read_to_string(layout.marker()).unwrap();
+        assert_eq!(
+            written,
+            std::fs::read_to_string(golden.join("member.json")).unwrap()
+        );
+    }
+
+    #[test]
+    fn a_marker_of_a_later_version_is_refused() {
+        let dir = TempDir::new().unwrap();
+        let layout = Layout::new(dir.path());
+        let marker = Marker::new("m", MemberId(1), ClusterId(2), &[]);
+        Marker {
+            version: MARKER_VERSION + 1,
+            ..marker
+        }
+        .write(&layout)
+        .unwrap();
+        let error = Marker::read(&layout).unwrap_err();
+        assert!(
+            error.to_string().contains("version 2 is not known"),
+            "{error}"
+        );
+    }
+}

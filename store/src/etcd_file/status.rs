@@ -67,7 +67,7 @@ impl<R: ReadAt> EtcdFile<R> {
     /// Reads every entry once. Pages and digest are checked elsewhere.
     pub fn status(&self) -> Result<Status, Error> {
         let mut tally = Tally::default();
-        for entry in self.bolt().root().iter() {
+        for entry in &self.bolt().root() {
             let name = entry?.key;
             let Some(bucket) = self.bolt().bucket(&name)? else {
                 return Err(damaged("root", &name, "an entry outside any bucket"));

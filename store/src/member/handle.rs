@@ -80,7 +80,8 @@ pub(super) struct Inner {
     pub(super) space: Arc<Space>,
     pub(super) admission: admission::Admission,
     pub(super) reads: mpsc::Sender<ReadWaiter>,
-    pub(super) fatal: watch::Receiver<Option<String>>,
+    /// Why the member cannot go on; set once.
+    pub(super) fatal: watch::Sender<Option<String>>,
     pub(super) next_id: AtomicU64,
     pub(super) leader_changes: AtomicU64,
     pub(super) failed_proposals: AtomicU64,
@@ -132,6 +133,7 @@ impl Member {
         }
         let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
         let is_urgent = admission::is_urgent(&request);
+        let request = self.decide(request);
         let proposal = Proposal::new(Command {
             id,
             request: Some(request),
@@ -149,6 +151,18 @@ impl Member {
             response: outcome?,
             position,
         })
+    }
+
+    /// Fills in what must not be left to each member: the proposer decides.
+    fn decide(&self, mut request: Request) -> Request {
+        if let Request::LeaseGrant(grant) = &mut request {
+            grant.ttl = self.inner.leases.granted_ttl_s(grant.ttl);
+            while grant.id == 0 {
+                // etcd's ids are positive.
+                grant.id = i64::from_be_bytes((rand::random::<u64>() >> 1).to_be_bytes());
+            }
+        }
+        request
     }
 
     /// Returns once every write acknowledged before this call can be read from the state.
@@ -274,7 +288,7 @@ impl Member {
 
     /// Returns when the member cannot go on, with the reason. Never for one that stops in order.
     pub async fn failed(&self) -> String {
-        let mut fatal = self.inner.fatal.clone();
+        let mut fatal = self.inner.fatal.subscribe();
         loop {
             let reason = fatal.borrow_and_update().clone();
             if let Some(reason) = reason {

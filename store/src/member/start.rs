@@ -48,8 +48,8 @@ pub(super) async fn start(
         events,
     });
     let (applier, state) = open_state(&layout, &options, &space, sink).await?;
-    let (fatal_sender, fatal) = watch::channel(None);
-    let (apply, apply_thread) = consensus::spawn_apply(applier, fatal_sender)?;
+    let fatal = watch::Sender::new(None);
+    let (apply, apply_thread) = consensus::spawn_apply(applier, fatal.clone())?;
     let log = open_log(&layout, &options, &ids, &space).await?;
     let group_options = GroupOptions {
         heartbeat: options.heartbeat,

@@ -162,6 +162,16 @@ async fn watch_leader(member: Member) {
             inner.leases.demote();
         }
     }
+    // Only a member that stops in order ends the group; it ends this task first.
+    let reason = inner
+        .group
+        .fatal()
+        .unwrap_or_else(|| "the raft group ended".to_owned());
+    inner.fatal.send_if_modified(|fatal| {
+        let is_first = fatal.is_none();
+        fatal.get_or_insert(reason);
+        is_first
+    });
 }
 
 /// Raises the CORRUPT alarm once a damaged record was met.

@@ -17,6 +17,8 @@ mod store;
 mod writer;
 
 #[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

@@ -30,7 +30,7 @@ fn open(dir: &Path) -> RaftLog {
     RaftLog::open(&options(dir)).expect("the log opens")
 }
 
-fn entry(term: u64, index: u64, value_bytes: usize) -> LogEntry {
+pub(super) fn entry(term: u64, index: u64, value_bytes: usize) -> LogEntry {
     let put = PutRequest {
         key: Bytes::from(format!("key-{index}")),
         value: Bytes::from(vec![u8::try_from(index % 251).expect("small"); value_bytes]),
@@ -46,7 +46,7 @@ fn entry(term: u64, index: u64, value_bytes: usize) -> LogEntry {
     }
 }
 
-async fn append(log: &mut RaftLog, entries: impl IntoIterator<Item = LogEntry>) {
+pub(super) async fn append(log: &mut RaftLog, entries: impl IntoIterator<Item = LogEntry>) {
     let entries: Vec<_> = entries.into_iter().collect();
     log.blocking_append(entries)
         .await

@@ -1,0 +1,145 @@
+//! kill -9 at random moments: nothing acknowledged is lost, and it opens again by itself.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_store::apply::NoEvents;
+use holdfast_store::member::{Member, MemberOptions};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use crate::member::{get, options, put};
+
+const ROLE: &str = "HOLDFAST_TEST_KILL_DIR";
+const START: &str = "HOLDFAST_TEST_KILL_START";
+const ROUNDS: u32 = 100;
+const WRITERS: u64 = 4;
+
+fn child_options(dir: &Path) -> MemberOptions {
+    // Small limits, so that kills fall into rollovers, checkpoints and purges too.
+    MemberOptions {
+        log_segment_bytes: 128 << 10,
+        snapshot_count: 100,
+        catch_up_entries: 20,
+        ..options(dir)
+    }
+}
+
+/// Not a test by itself: the process that is killed. Prints each key once it is acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_that_writes_until_it_is_killed() {
+    let Some(dir) = std::env::var_os(ROLE) else {
+        return;
+    };
+    let first: u64 = std::env::var(START).unwrap().parse().unwrap();
+    let member = Member::start(child_options(Path::new(&dir)), Arc::new(NoEvents))
+        .await
+        .unwrap();
+    let writers = (0..WRITERS).map(|writer| {
+        let member = member.clone();
+        tokio::spawn(async move {
+            for at in 0_u64.. {
+                let number = first + at * WRITERS + writer;
+                let value = number.to_string().repeat(40);
+                member
+                    .propose(put(&format!("key-{number}"), value.as_bytes()))
+                    .await
+                    .unwrap();
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "ACK {number}").unwrap();
+                out.flush().unwrap();
+            }
+        })
+    });
+    futures::future::join_all(writers).await;
+}
+
+fn spawn_child(dir: &Path, first: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "kill::child_that_writes_until_it_is_killed",
+            "--nocapture",
+        ])
+        .env(ROLE, dir)
+        .env(START, first.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Lets a child write for `patience` after its first acknowledgement, kills it, and returns what
+/// it had acknowledged.
+fn write_and_kill(dir: &Path, first: u64, patience: Duration) -> Vec<u64> {
+    let mut child = spawn_child(dir, first);
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let (said, hears) = std::sync::mpsc::sync_channel(1);
+    let listener = std::thread::spawn(move || {
+        let mut acknowledged = Vec::new();
+        for line in out.lines() {
+            let Ok(line) = line else { break };
+            let number = line
+                .split("ACK ")
+                .nth(1)
+                .and_then(|number| number.parse().ok());
+            if let Some(number) = number {
+                if acknowledged.is_empty() {
+                    let _sent = said.try_send(());
+                }
+                acknowledged.push(number);
+            }
+        }
+        acknowledged
+    });
+    let _first = hears.recv_timeout(Duration::from_secs(30));
+    // A pause between random moments is what is tested here.
+    let _nothing = hears.recv_timeout(patience);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    listener.join().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_nine_at_random_moments_loses_no_acknowledged_write() {
+    if std::env::var_os(ROLE).is_some() {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mut acknowledged: Vec<u64> = Vec::new();
+    let mut first = 0;
+    for round in 0..ROUNDS {
+        let patience = Duration::from_millis(u64::from(rand::random::<u8>()) / 2);
+        let path = dir.path().to_owned();
+        let fresh = tokio::task::spawn_blocking(move || write_and_kill(&path, first, patience))
+            .await
+            .unwrap();
+        assert!(
+            !fresh.is_empty(),
+            "round {round}: the member did not come up and write"
+        );
+        first = fresh.iter().max().unwrap() + 10_000;
+        first -= first % WRITERS;
+        acknowledged.extend(&fresh);
+        if round % 20 != 19 && round != ROUNDS - 1 {
+            continue;
+        }
+        let member = Member::start(child_options(dir.path()), Arc::new(NoEvents))
+            .await
+            .expect("it opens");
+        for number in &acknowledged {
+            let value = get(&member, &format!("key-{number}")).await;
+            let expected = number.to_string().repeat(40);
+            assert_eq!(
+                value.as_deref(),
+                Some(expected.as_bytes()),
+                "round {round}, key {number}"
+            );
+        }
+        member.stop().await.unwrap();
+    }
+    sleep(Duration::ZERO).await;
+}

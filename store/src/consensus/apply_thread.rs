@@ -27,7 +27,7 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 /// Compaction rests this long between its steps, as etcd's does.
 const COMPACTION_REST: Duration = Duration::from_millis(10);
 /// The longest wait of an idle thread.
-const IDLE_INTERVAL: Duration = Duration::from_secs(3600);
+const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 
 pub(crate) type Done = oneshot::Sender<Result<(), Error>>;
 
@@ -120,8 +120,10 @@ impl ApplyHandle {
 
     async fn run(&self, job: impl FnOnce(Done) -> Job) -> Result<(), Error> {
         let (done, result) = oneshot::channel();
-        self.jobs.send(job(done)).map_err(|_| Error::Stopped)?;
-        result.await.map_err(|_| Error::Stopped)?
+        if self.jobs.send(job(done)).is_err() {
+            return Err(Error::Stopped);
+        }
+        result.await.unwrap_or(Err(Error::Stopped))
     }
 
     /// Applies a batch in one transaction and answers its responders.

@@ -9,17 +9,14 @@ use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
 use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
 
-use super::apply_thread::ApplyHandle;
 use super::found;
 use super::log::RaftLog;
 use super::machine::{Machine, to_position};
 use super::peer::Peers;
 use super::types::{Proposal, TypeConfig};
 use crate::apply::{LogPosition, Outcome};
-use crate::datadir::Layout;
 use crate::datadir::identity::MemberId;
 use crate::error::Error;
-use crate::state::State;
 
 /// How the group keeps time and how much log it keeps.
 #[derive(Debug, Clone)]
@@ -89,11 +86,8 @@ impl Group {
         id: MemberId,
         options: &GroupOptions,
         log: RaftLog,
-        apply: ApplyHandle,
-        state: Arc<State>,
-        layout: &Layout,
+        machine: Machine,
     ) -> Result<Self, Error> {
-        let machine = Machine::new(apply, state, layout.snapshots());
         let config = Arc::new(options.config()?);
         let raft = Raft::new(id.0, config, Peers, log, machine)
             .await
@@ -140,11 +134,11 @@ impl Group {
                 "a leader is known",
             )
             .await
-            .map_err(|_| Error::NoLeader)?;
+            .or(Err(Error::NoLeader))?;
         self.raft
             .wait_for_recovery(Some(patience))
             .await
-            .map_err(|_| Error::TimeoutWaitApplied)?;
+            .or(Err(Error::TimeoutWaitApplied))?;
         Ok(())
     }
 

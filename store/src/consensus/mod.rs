@@ -20,6 +20,7 @@ mod types;
 
 pub(crate) use apply_thread::{ApplyHandle, spawn as spawn_apply};
 pub(crate) use group::{Group, GroupOptions, Leadership};
+pub(crate) use machine::Machine;
 pub(crate) use space::Space;
 pub(crate) use state_file::StateFile;
 pub use types::{LogEntry, NodeId, PeerNode, Proposal, TypeConfig};

@@ -179,7 +179,6 @@ fn build(
     applier.checkpoint()?;
     let revision = state.revision();
     drop(state);
-    drop(applier);
     found::begin_log(layout, ids, RESTORED_AT)?;
     let peer_urls = cluster
         .initial_cluster

@@ -86,7 +86,7 @@ impl Marker {
 }
 
 fn parse_id(text: &str) -> Result<u64, Error> {
-    u64::from_str_radix(text, 16).map_err(|_| damaged("an id is not a hexadecimal number"))
+    u64::from_str_radix(text, 16).or(Err(damaged("an id is not a hexadecimal number")))
 }
 
 fn damaged(reason: &str) -> Error {

@@ -12,10 +12,10 @@ use crate::command::Request;
 use crate::error::Error;
 
 /// Revision mode looks this often.
-const REVISION_INTERVAL: Duration = Duration::from_secs(300);
+const REVISION_INTERVAL: Duration = Duration::from_mins(5);
 /// Periodic mode looks ten times in a period, or in an hour when the period is longer.
 const LOOKS: u32 = 10;
-const PERIOD_STEP_MAX: Duration = Duration::from_secs(3600);
+const PERIOD_STEP_MAX: Duration = Duration::from_hours(1);
 
 pub(super) async fn run(member: Member) {
     match member.inner.options.auto_compaction {
@@ -148,13 +148,13 @@ mod tests {
 
     #[test]
     fn a_short_period_compacts_once_a_period_at_the_revision_of_one_period_ago() {
-        let found = compactions(Duration::from_secs(600), 40);
+        let found = compactions(Duration::from_mins(10), 40);
         assert_eq!(found, [(10, 1), (20, 10), (30, 20), (40, 30)]);
     }
 
     #[test]
     fn a_long_period_waits_once_and_then_compacts_every_hour() {
-        let found = compactions(Duration::from_secs(3 * 3600), 60);
+        let found = compactions(Duration::from_hours(3), 60);
         assert_eq!(found, [(30, 1), (40, 10), (50, 20), (60, 30)]);
     }
 

@@ -170,12 +170,8 @@ impl Member {
         self.check_alive()?;
         let (done, result) = oneshot::channel();
         let answered = timeout(self.request_timeout(), async {
-            self.inner
-                .reads
-                .send(done)
-                .await
-                .map_err(|_| Error::Stopped)?;
-            result.await.map_err(|_| Error::Stopped)?
+            self.inner.reads.send(done).await.or(Err(Error::Stopped))?;
+            result.await.unwrap_or(Err(Error::Stopped))
         });
         match answered.await {
             Ok(result) => result.map_err(|error| self.explain(error)),

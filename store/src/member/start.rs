@@ -16,7 +16,7 @@ use super::sink::LeaseSink;
 use super::{ClusterState, MemberOptions, admission, tasks};
 use crate::apply::{Applier, EventSink, StateOptions};
 use crate::consensus::log::{LogIdentity, LogOptions, RaftLog};
-use crate::consensus::{self, Group, GroupOptions, Space, StateFile};
+use crate::consensus::{self, Group, GroupOptions, Machine, Space, StateFile};
 use crate::datadir::bootstrap::{ClusterIds, NewCluster};
 use crate::datadir::{DirLock, DirState, Layout, Marker, durable};
 use crate::error::Error;
@@ -26,7 +26,7 @@ use crate::state::State;
 /// Readers waiting for a round.
 const READERS_MAX: usize = 16_384;
 /// How long a start may take to lead; a disk under load is slow.
-const LEAD_PATIENCE: Duration = Duration::from_secs(120);
+const LEAD_PATIENCE: Duration = Duration::from_mins(2);
 
 pub(super) async fn start(
     options: MemberOptions,
@@ -51,21 +51,8 @@ pub(super) async fn start(
     let fatal = watch::Sender::new(None);
     let (apply, apply_thread) = consensus::spawn_apply(applier, fatal.clone())?;
     let log = open_log(&layout, &options, &ids, &space).await?;
-    let group_options = GroupOptions {
-        heartbeat: options.heartbeat,
-        election_timeout: options.election_timeout,
-        snapshot_count: options.snapshot_count,
-        catch_up_entries: options.catch_up_entries,
-    };
-    let group = Group::start(
-        ids.member,
-        &group_options,
-        log,
-        apply.clone(),
-        Arc::clone(&state),
-        &layout,
-    )
-    .await?;
+    let machine = Machine::new(apply.clone(), Arc::clone(&state), layout.snapshots());
+    let group = Group::start(ids.member, &group_options(&options), log, machine).await?;
     let (reads, waiting) = mpsc::channel(READERS_MAX);
     let inner = Inner {
         member_id: ids.member,
@@ -103,6 +90,15 @@ pub(super) async fn start(
             }
             Err(error)
         }
+    }
+}
+
+fn group_options(options: &MemberOptions) -> GroupOptions {
+    GroupOptions {
+        heartbeat: options.heartbeat,
+        election_timeout: options.election_timeout,
+        snapshot_count: options.snapshot_count,
+        catch_up_entries: options.catch_up_entries,
     }
 }
 

@@ -248,6 +248,11 @@ fn put_vote(buffer: &mut Vec<u8>, vote: Option<&Vote>) {
     buffer.put_u64_le(vote.map_or(0, |vote| vote.leader_id.voted_for));
 }
 
+/// The outer `None`: not a vote; the inner: the absence of one.
+#[expect(
+    clippy::option_option,
+    reason = "an absent vote is a value of the format"
+)]
 fn take_vote(payload: &mut &[u8]) -> Option<Option<Vote>> {
     let state = payload.try_get_u8().ok()?;
     let term = payload.try_get_u64_le().ok()?;
@@ -266,6 +271,11 @@ fn put_log_id(buffer: &mut Vec<u8>, id: Option<&LogId>) {
     buffer.put_u64_le(id.map_or(0, |id| id.index));
 }
 
+/// The outer `None`: not a log id; the inner: the absence of one.
+#[expect(
+    clippy::option_option,
+    reason = "an absent log id is a value of the format"
+)]
 fn take_log_id(payload: &mut &[u8]) -> Option<Option<LogId>> {
     let present = payload.try_get_u8().ok()?;
     let term = payload.try_get_u64_le().ok()?;

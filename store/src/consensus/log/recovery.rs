@@ -82,11 +82,13 @@ struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     fn new(dir: &'a Path, segment: &'a Segment) -> Result<Self, LogError> {
-        let size = usize::try_from(segment.size).map_err(|_| LogError::Damaged {
-            segment: Segment::path(dir, segment.sequence),
-            offset: 0,
-            what: "the segment is larger than this machine can address".to_owned(),
-        })?;
+        let Ok(size) = usize::try_from(segment.size) else {
+            return Err(LogError::Damaged {
+                segment: Segment::path(dir, segment.sequence),
+                offset: 0,
+                what: "the segment is larger than this machine can address".to_owned(),
+            });
+        };
         let mut bytes = vec![0; size];
         segment.file.read_exact_at(&mut bytes, 0)?;
         let offset = usize::try_from(SEGMENT_HEADER_BYTES).unwrap_or(usize::MAX);

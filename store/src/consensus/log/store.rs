@@ -104,7 +104,7 @@ impl RaftLog {
 
     async fn submit(&self, job: Job) -> io::Result<()> {
         let jobs = self.jobs.as_ref().ok_or_else(closed)?;
-        jobs.send(job).await.map_err(|_| closed())
+        jobs.send(job).await.or(Err(closed()))
     }
 
     async fn wait(
@@ -113,7 +113,7 @@ impl RaftLog {
     ) -> io::Result<()> {
         let (done, result) = oneshot::channel();
         self.submit(job(done)).await?;
-        result.await.map_err(|_| closed())?
+        result.await.unwrap_or_else(|_| Err(closed()))
     }
 }
 
@@ -385,7 +385,7 @@ fn load(found: Lookup) -> io::Result<LogEntry> {
             let payload = match entry.body_kind {
                 BodyKind::Blank => Payload::Blank,
                 BodyKind::Command => {
-                    Payload::Normal(Proposal::decode(entry.body).map_err(|_| damaged())?)
+                    Payload::Normal(Proposal::decode(entry.body).or(Err(damaged()))?)
                 }
                 BodyKind::Membership => Payload::Membership(decode_plain_membership(&entry.body)?),
             };

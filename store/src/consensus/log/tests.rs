@@ -300,7 +300,7 @@ async fn one_failed_sync_is_final() {
     let dir = TempDir::new().unwrap();
     let failing = Arc::new(FailingIo::default());
     let options = LogOptions {
-        io: Arc::clone(&failing) as Arc<dyn LogIo>,
+        io: failing.clone(),
         ..options(dir.path())
     };
     let mut log = RaftLog::open(&options).unwrap();
@@ -356,9 +356,8 @@ async fn many_appends_share_one_sync() {
     }
     let dir = TempDir::new().unwrap();
     let counting = Arc::new(Counting::default());
-    let observer = Arc::clone(&counting) as Arc<dyn LogObserver>;
     let options = LogOptions {
-        observer: Some(observer),
+        observer: Some(counting.clone()),
         ..options(dir.path())
     };
     let mut log = RaftLog::open(&options).unwrap();

@@ -1,6 +1,7 @@
-//! openraft's own storage suite, on our log.
+//! openraft's own storage suite, on our log and machine, and the traps of its defaults.
 
 use std::io;
+use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
 use openraft::storage::{EntryResponder, RaftStateMachine, Snapshot};
@@ -9,9 +10,15 @@ use openraft::type_config::alias::SnapshotOf;
 use openraft::{OptionalSend, RaftSnapshotBuilder, StorageError};
 use tempfile::TempDir;
 
+use tokio::sync::watch;
+
+use super::Machine;
 use super::log::{LogIdentity, LogOptions, RaftLog};
-use super::types::{LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
-use crate::apply::Response;
+use super::peer::Peers;
+use super::types::{
+    LogId, Payload, PeerNode, SnapshotMeta, StoredMembership, TypeConfig, Vote, log_id,
+};
+use crate::apply::{Applier, NoEvents, Response, StateOptions};
 
 /// A state machine that only counts: the suite is about the log here.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +58,7 @@ impl RaftStateMachine<TypeConfig> for Shared {
     }
 
     async fn get_snapshot_builder(&mut self) -> SharedBuilder {
-        SharedBuilder(std::sync::Arc::clone(&self.0))
+        SharedBuilder(Arc::clone(&self.0))
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, (): ()) -> io::Result<()> {
@@ -69,10 +76,10 @@ impl RaftStateMachine<TypeConfig> for Shared {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Shared(std::sync::Arc<parking_lot::Mutex<Counter>>);
+struct Shared(Arc<parking_lot::Mutex<Counter>>);
 
 #[derive(Debug)]
-struct SharedBuilder(std::sync::Arc<parking_lot::Mutex<Counter>>);
+struct SharedBuilder(Arc<parking_lot::Mutex<Counter>>);
 
 impl RaftSnapshotBuilder<TypeConfig> for SharedBuilder {
     type SnapshotData = ();
@@ -113,4 +120,57 @@ fn open_log(dir: &std::path::Path) -> RaftLog {
 #[tokio::test]
 async fn the_log_passes_the_suite_of_openraft() {
     Suite::test_all(LogOnly).await.expect("the suite passes");
+}
+
+/// The log and the real state machine, as a member has them.
+struct WholeStore;
+
+impl StoreBuilder<TypeConfig, RaftLog, Machine, TempDir> for WholeStore {
+    async fn build(&self) -> Result<(TempDir, RaftLog, Machine), StorageError<TypeConfig>> {
+        let dir = TempDir::new().expect("a temporary folder");
+        let log = open_log(&dir.path().join("raft"));
+        let machine = open_machine(dir.path());
+        Ok((dir, log, machine))
+    }
+}
+
+fn open_machine(dir: &std::path::Path) -> Machine {
+    let path = dir.join("state.redb");
+    let (applier, state) =
+        Applier::open(&path, &StateOptions::default(), Arc::new(NoEvents)).expect("it opens");
+    // The thread ends with the last handle, which the machine holds.
+    let (apply, _thread) =
+        super::spawn_apply(applier, watch::Sender::new(None)).expect("the thread starts");
+    Machine::new(apply, state, dir.join("snapshots"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_and_the_state_machine_pass_the_suite_of_openraft() {
+    Suite::test_all(WholeStore).await.expect("the suite passes");
+}
+
+#[test]
+fn two_candidates_of_one_term_cannot_both_be_its_leader() {
+    // openraft's other mode orders them and lets both lead; clients would see one term twice.
+    let (one, other) = (Vote::new(5, 1), Vote::new(5, 2));
+    assert_eq!(one.partial_cmp(&other), None);
+    assert_eq!(log_id(5, 9), log_id(5, 9));
+}
+
+#[tokio::test]
+async fn a_peer_without_transport_grants_nothing_and_takes_no_lead() {
+    use openraft::network::RPCOption;
+    use openraft::raft::{TransferLeaderRequest, VoteRequest};
+    use openraft::{RaftNetworkFactory as _, RaftNetworkV2 as _};
+    let node = PeerNode {
+        peer_urls: vec!["http://10.0.0.2:2380".to_owned()],
+    };
+    let mut peer = Peers.new_client(7, &node).await;
+    let option = || RPCOption::new(std::time::Duration::from_secs(1));
+    let ask = VoteRequest::new(Vote::new(2, 1), None);
+    // The trait's default grants every pre-vote.
+    assert!(peer.pre_vote(ask.clone(), option()).await.is_err());
+    assert!(peer.vote(ask, option()).await.is_err());
+    let transfer = TransferLeaderRequest::new(Vote::new_committed(2, 1), 7, None);
+    assert!(peer.transfer_leader(transfer, option()).await.is_err());
 }

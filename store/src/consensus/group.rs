@@ -64,7 +64,8 @@ impl GroupOptions {
             election_timeout_max: election.saturating_mul(2),
             enable_pre_vote: Some(true),
             // An old leader whose heartbeats reach only some members must not hold the others up.
-            quorum_loss_probe_interval: Some(election),
+            // (No less than the leader lease and the longest election timeout together.)
+            quorum_loss_probe_interval: Some(election.saturating_mul(4)),
             // A restart is a new term: entries that were not durable must not come back changed
             // under the old one.
             enable_leader_restore: Some(false),
@@ -112,8 +113,20 @@ impl Group {
     }
 
     /// The voters, as far as this member knows.
-    pub(crate) fn voters(&self) -> Vec<u64> {
-        self.raft.voter_ids().collect()
+    pub(crate) async fn voters(&self) -> Result<Vec<u64>, Error> {
+        // Asked of the core: its published figures lag behind at the start.
+        let voters = |state: &openraft::RaftState<TypeConfig>| {
+            state
+                .membership_state
+                .effective()
+                .membership()
+                .voter_ids()
+                .collect()
+        };
+        self.raft
+            .with_raft_state(voters)
+            .await
+            .map_err(|error| fatal(&error))
     }
 
     /// Does not wait for the election timeout: no other voter can lead.

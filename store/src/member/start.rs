@@ -276,7 +276,7 @@ async fn lead(
     if founding {
         inner.group.found(&ids.members).await?;
     }
-    let voters = inner.group.voters();
+    let voters = inner.group.voters().await?;
     if voters != [ids.member.0] {
         return Err(Error::Option {
             option: "data-dir",

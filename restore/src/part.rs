@@ -166,7 +166,7 @@ fn decompress(object: &str, packed: &[u8], expected: u64) -> Result<Vec<u8>> {
 pub fn is_part_size(bytes: u64) -> bool {
     let unit = u64::try_from(PART_BYTES_UNIT).unwrap_or(u64::MAX);
     let limit = u64::try_from(PART_BYTES_MAX).unwrap_or(u64::MAX);
-    bytes >= unit && bytes <= limit && bytes % unit == 0
+    bytes >= unit && bytes <= limit && bytes.is_multiple_of(unit)
 }
 
 /// A length as the formats write it.

@@ -280,12 +280,12 @@ pub fn plan_restore(
 }
 
 /// Whether this backup may be chosen without being asked for by its id.
-fn is_sound(backup: &&Backup) -> bool {
+fn is_sound(backup: &Backup) -> bool {
     !backup.is_damaged()
 }
 
 fn choose(catalog: &Catalog, pick: Pick) -> Result<&Backup> {
-    let newest_first = || catalog.backups.iter().rev().filter(is_sound);
+    let newest_first = || catalog.backups.iter().rev().filter(|one| is_sound(one));
     let (found, wish) = match pick {
         Pick::Id(id) => return catalog.get(id),
         Pick::LatestProven => (

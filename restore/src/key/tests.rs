@@ -46,7 +46,10 @@ fn recipients_that_cannot_be_used_are_refused_without_repeating_a_secret() {
         secret.as_str(),
     ] {
         let refused = Recipient::parse(bad).unwrap_err().to_string();
-        assert!(!refused.contains(&secret[16..]), "{refused}");
+        assert!(
+            !refused.contains(secret.trim_start_matches("AGE-SECRET-KEY-1")),
+            "{refused}"
+        );
     }
 }
 
@@ -65,7 +68,10 @@ fn an_identity_file_with_one_bad_line_is_refused() {
     ] {
         let refused = Identities::parse(bad, "the file").unwrap_err().to_string();
         assert!(refused.contains("the file"), "{refused}");
-        assert!(!refused.contains(&secret[16..]), "{refused}");
+        assert!(
+            !refused.contains(secret.trim_start_matches("AGE-SECRET-KEY-1")),
+            "{refused}"
+        );
     }
 }
 

@@ -13,6 +13,7 @@ use holdfast_policies::{BackupFact, ByteSize, ClusterName, Level, Sequence, Snap
 use super::layout::{self, Folder, ObjectName};
 use super::{Listed, Vault};
 use crate::chain::{Chain, Place};
+use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::flaw::{Flaw, FlawKind};
 use crate::key::Trust;
@@ -323,34 +324,8 @@ impl Reading {
             flaws.push(Flaw::new(FlawKind::ReleasedPresent, object, detail));
         }
         let gone: BTreeSet<SnapshotId> = released.iter().map(|one| one.release.link.id).collect();
-        let sizes: BTreeMap<&ObjectName, u64> = beside
-            .parts
-            .iter()
-            .map(|part| (&part.name, part.bytes))
-            .collect();
-        let pinned = pinned(cluster, &beside.pins);
-        let backups: Vec<Backup> = manifests
-            .into_iter()
-            .filter(|(signed, _)| !gone.contains(&signed.record.id))
-            .map(|(signed, observed)| {
-                let mut proofs: Vec<Proof> = beside
-                    .proofs
-                    .iter()
-                    .map(|proof| &proof.record)
-                    .filter(|proof| proof.manifest == signed.digest && proof.cluster == *cluster)
-                    .cloned()
-                    .collect();
-                proofs.sort_by_key(|proof| proof.at);
-                Backup {
-                    link: signed.record.link(signed.digest),
-                    flaws: absent_parts(&signed.record, &sizes),
-                    is_pinned: pinned.contains(&signed.record.id),
-                    manifest: signed.record,
-                    observed,
-                    proofs,
-                }
-            })
-            .collect();
+        manifests.retain(|(signed, _)| !gone.contains(&signed.record.id));
+        let backups = backups(cluster, manifests, &beside);
         let named: BTreeSet<String> = backups
             .iter()
             .map(|backup| backup.id().to_string())
@@ -372,6 +347,42 @@ impl Reading {
             chain,
         }
     }
+}
+
+/// Manifests with what belongs to them.
+fn backups(
+    cluster: &ClusterName,
+    manifests: Vec<(Signed<Manifest>, DateTime<Utc>)>,
+    beside: &Beside,
+) -> Vec<Backup> {
+    let mut proofs: BTreeMap<Digest, Vec<Proof>> = BTreeMap::new();
+    for proof in beside.proofs.iter().map(|proof| &proof.record) {
+        if proof.cluster == *cluster {
+            proofs
+                .entry(proof.manifest)
+                .or_default()
+                .push(proof.clone());
+        }
+    }
+    let sizes: BTreeMap<&ObjectName, u64> = beside
+        .parts
+        .iter()
+        .map(|part| (&part.name, part.bytes))
+        .collect();
+    let pinned = pinned(cluster, &beside.pins);
+    let belongings = |(signed, observed): (Signed<Manifest>, DateTime<Utc>)| {
+        let mut proofs = proofs.remove(&signed.digest).unwrap_or_default();
+        proofs.sort_by_key(|proof| proof.at);
+        Backup {
+            link: signed.record.link(signed.digest),
+            flaws: absent_parts(&signed.record, &sizes),
+            is_pinned: pinned.contains(&signed.record.id),
+            manifest: signed.record,
+            observed,
+            proofs,
+        }
+    };
+    manifests.into_iter().map(belongings).collect()
 }
 
 /// A decoded manifest belongs to the place it was found at, or the flaw says what it is.

@@ -201,9 +201,9 @@ impl Bench {
             for entry in fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    folders.push(path)
+                    folders.push(path);
                 } else {
-                    files.push(path)
+                    files.push(path);
                 }
             }
         }

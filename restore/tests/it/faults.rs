@@ -152,9 +152,8 @@ async fn a_backup_killed_between_any_two_operations_is_there_or_not_and_the_next
         IMMORTAL,
         false,
     ));
-    let vault = counted
-        .through(Arc::clone(&store) as Arc<dyn ObjectStore>)
-        .await;
+    let shared: Arc<dyn ObjectStore> = Arc::<Mortal>::clone(&store);
+    let vault = counted.through(shared).await;
     take(&counted, &vault).await.unwrap();
     let operations = store.used(IMMORTAL);
     assert!(operations >= 20, "{operations} operations");
@@ -277,9 +276,8 @@ async fn a_prune_killed_between_any_two_operations_is_finished_by_the_next_one()
         IMMORTAL,
         false,
     ));
-    let vault = counted
-        .through(Arc::clone(&store) as Arc<dyn ObjectStore>)
-        .await;
+    let shared: Arc<dyn ObjectStore> = Arc::<Mortal>::clone(&store);
+    let vault = counted.through(shared).await;
     execute(&counted, &vault, &plan).await.unwrap();
     let operations = store.used(IMMORTAL);
     for answer_is_lost in [false, true] {

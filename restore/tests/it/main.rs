@@ -1,4 +1,8 @@
 //! The pipeline end to end, over local vaults and golden snapshots.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests fail like the tests that call them"
+)]
 
 mod backup;
 mod bench;
@@ -12,3 +16,4 @@ mod manifests;
 mod pruning;
 mod restore;
 mod tamper;
+mod vault_fixture;

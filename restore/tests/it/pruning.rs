@@ -19,7 +19,7 @@ async fn three(levels: [Level; 3]) -> Bench {
     bench
 }
 
-fn options<'a>(bench: &'a Bench) -> PruneOptions<'a> {
+fn options(bench: &Bench) -> PruneOptions<'_> {
     PruneOptions {
         signer: &bench.signer,
         trust: &bench.keys.trust,

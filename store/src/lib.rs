@@ -1,5 +1,6 @@
 //! One member of an etcd-compatible replicated store.
 
+pub mod api;
 pub mod apply;
 mod backend;
 pub mod bolt;
@@ -11,9 +12,11 @@ pub mod etcd_file;
 pub mod export;
 pub mod lease;
 pub mod member;
+mod metrics;
 pub mod mvcc;
 pub mod options;
 pub mod state;
+pub mod watch;
 
 pub use error::{Error, ErrorKind};
 pub use options::StoreOptions;

@@ -1,14 +1,98 @@
 //! `holdfast store`: only the store, with etcd's own flags, variables and configuration file.
 
+mod log;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write as _;
+
+use holdfast_store::api::StoreServer;
+use holdfast_store::options::{Invocation, StoreOptions};
+use holdfast_store::{Error, ErrorKind};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
 use crate::exit_code::ExitCode;
-use crate::failure::Failure;
+use crate::failure::{ErrorName, Failure};
 
 /// Runs one member until it is told to stop; `arguments` are the words after `store`, unparsed,
 /// because etcd's flag forms (`--f=v`, `--f v`, `-f=v`, bare, repeated) are not clap's.
-pub(crate) async fn run(arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    std::future::ready(()).await;
-    Err(Failure::usage(
-        format!("store: {} arguments", arguments.len()),
-        "this build has no store yet",
-    ))
+pub(crate) async fn run(arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let invocation = StoreOptions::from_args(arguments, &environment).map_err(|error| {
+        Failure::usage(error.to_string(), "`holdfast store --help` lists the flags")
+    })?;
+    match invocation {
+        Invocation::Version(text) | Invocation::Help(text) => {
+            let written = std::io::stdout().write_all(text.as_bytes());
+            written
+                .map_err(|error| Failure::unexpected("the answer could not be printed", &error))?;
+            Ok(ExitCode::Done)
+        }
+        Invocation::Run { options, warnings } => serve(*options, &warnings).await,
+    }
+}
+
+/// Serves until a signal arrives or the member fails.
+async fn serve(options: StoreOptions, warnings: &[String]) -> Result<ExitCode, Failure> {
+    log::start(options.log_level)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    // Before anything is started, so that no signal is missed.
+    let mut terminate = listen_for(SignalKind::terminate())?;
+    let mut interrupt = listen_for(SignalKind::interrupt())?;
+    tracing::info!(
+        name = options.name,
+        data_dir = %options.data_dir.display(),
+        version = options.claimed_version,
+        "starting a store member"
+    );
+    let server = tokio::select! {
+        server = StoreServer::start(options) => {
+            server.map_err(|error| store_failure("the store could not be started", &error))?
+        }
+        _ = terminate.recv() => return Ok(ExitCode::Done),
+        _ = interrupt.recv() => return Ok(ExitCode::Done),
+    };
+    let failed = tokio::select! {
+        reason = server.failed() => Some(reason),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+    };
+    if let Some(reason) = failed {
+        tracing::error!(reason, "the member cannot go on");
+        drop(server.stop().await);
+        return Ok(ExitCode::Unexpected);
+    }
+    tracing::info!("received a signal, shutting down");
+    server
+        .stop()
+        .await
+        .map_err(|error| store_failure("the store could not be stopped in order", &error))?;
+    tracing::info!("the store is stopped");
+    Ok(ExitCode::Done)
+}
+
+/// A failure of the store, with the name that fits its kind.
+fn store_failure(what: &str, error: &Error) -> Failure {
+    let name = match error {
+        Error::Io { source, .. } => return Failure::io(what, source).because(error),
+        error => match error.kind() {
+            ErrorKind::Invalid => ErrorName::Usage,
+            ErrorKind::NotFound => ErrorName::NotFound,
+            ErrorKind::Conflict => ErrorName::InUse,
+            ErrorKind::Denied => ErrorName::Denied,
+            ErrorKind::Exhausted => ErrorName::Exhausted,
+            ErrorKind::Unavailable => ErrorName::Unavailable,
+            ErrorKind::Corrupt => ErrorName::Corrupt,
+            ErrorKind::Internal => ErrorName::Unexpected,
+        },
+    };
+    Failure::new(name, what).because(error)
+}
+
+fn listen_for(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::unexpected("signals cannot be received", &error))
 }

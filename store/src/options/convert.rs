@@ -246,7 +246,7 @@ fn auto_compaction(values: &Values) -> Result<AutoCompaction, UsageError> {
         }
         "revision" => match value::number::<i64>(RETENTION, retention)? {
             0 => Ok(AutoCompaction::Off),
-            revisions if revisions > 0 => Ok(AutoCompaction::Revisions(revisions)),
+            revisions if revisions > 0 => Ok(AutoCompaction::Revision(revisions)),
             _ => Err(value::invalid(RETENTION, retention)),
         },
         mode => Err(value::invalid("auto-compaction-mode", mode)),

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use self::url::ListenUrl;
+pub use crate::member::{AutoCompaction, ClusterState};
 
 /// The etcd version this store claims to be, unless told otherwise.
 pub const CLAIMED_VERSION: &str = "3.7.3";
@@ -58,26 +59,6 @@ pub enum Invocation {
     Version(String),
     /// Print the help (text included) and end.
     Help(String),
-}
-
-/// Whether the cluster is new or this member joins one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClusterState {
-    /// `--initial-cluster-state new`
-    New,
-    /// `--initial-cluster-state existing`
-    Existing,
-}
-
-/// When old revisions are compacted without being asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AutoCompaction {
-    /// Never.
-    Off,
-    /// Keep this much time.
-    Periodic(Duration),
-    /// Keep this many revisions.
-    Revisions(i64),
 }
 
 /// Where the store listens.

@@ -1,5 +1,11 @@
 //! Integration tests of the store, in one binary.
 
+mod api_errors;
+mod api_http;
+mod api_kv;
+mod api_lease;
+mod api_maintenance;
+mod api_support;
 mod enospc;
 mod golden_fixture;
 mod golden_history;
@@ -9,3 +15,4 @@ mod golden_status;
 mod golden_writer;
 mod kill;
 mod member;
+mod watch_stream;

@@ -145,6 +145,6 @@ fn cluster_and_compaction_settings_are_read() {
         ],
         &[],
     );
-    assert_eq!(options.auto_compaction, AutoCompaction::Revisions(1000));
+    assert_eq!(options.auto_compaction, AutoCompaction::Revision(1000));
     assert_eq!(options.quota_bytes(), Some(2 * 1024 * 1024 * 1024));
 }

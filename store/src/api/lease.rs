@@ -1,0 +1,202 @@
+//! The Lease service.
+
+use std::pin::Pin;
+
+use futures::Stream;
+use holdfast_proto::etcd::rpc::{self, lease_server::Lease};
+use rand::RngExt as _;
+use tokio::time::Instant;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::context::{Context, wants_leader};
+use super::status::status;
+use crate::apply;
+use crate::command::{LeaseCheckpoint, LeaseCheckpoints, Request as Command};
+use crate::error::Error;
+use crate::lease::LeaseId;
+
+/// Answers the Lease service.
+#[derive(Debug, Clone)]
+pub(super) struct LeaseService {
+    context: Context,
+}
+
+impl LeaseService {
+    pub(super) fn new(context: Context) -> LeaseService {
+        LeaseService { context }
+    }
+}
+
+#[tonic::async_trait]
+impl Lease for LeaseService {
+    async fn lease_grant(
+        &self,
+        request: Request<rpc::LeaseGrantRequest>,
+    ) -> Result<Response<rpc::LeaseGrantResponse>, Status> {
+        self.context.admit(request.metadata())?;
+        let mut request = request.into_inner();
+        if request.id == 0 {
+            request.id = rand::rng().random_range(1..=i64::MAX);
+        }
+        let member = self.context.member();
+        request.ttl = member.leases().granted_ttl_s(request.ttl);
+        let applied = member.propose(Command::LeaseGrant(request)).await;
+        match applied.map_err(|error| status(&error))?.response {
+            apply::Response::LeaseGrant(mut response) => {
+                response.header = self.context.complete(response.header);
+                Ok(Response::new(response))
+            }
+            _ => Err(Status::internal(
+                "etcdserver: wrong answer to a lease grant",
+            )),
+        }
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<rpc::LeaseRevokeRequest>,
+    ) -> Result<Response<rpc::LeaseRevokeResponse>, Status> {
+        self.context.admit(request.metadata())?;
+        let applied = self
+            .context
+            .member()
+            .propose(Command::LeaseRevoke(request.into_inner()))
+            .await;
+        match applied.map_err(|error| status(&error))?.response {
+            apply::Response::LeaseRevoke(mut response) => {
+                response.header = self.context.complete(response.header);
+                Ok(Response::new(response))
+            }
+            _ => Err(Status::internal(
+                "etcdserver: wrong answer to a lease revocation",
+            )),
+        }
+    }
+
+    type LeaseKeepAliveStream =
+        Pin<Box<dyn Stream<Item = Result<rpc::LeaseKeepAliveResponse, Status>> + Send>>;
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<rpc::LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        self.context.admit(request.metadata())?;
+        let wants_leader = wants_leader(request.metadata());
+        let stream = KeepAlive {
+            context: self.context.clone(),
+            inbound: request.into_inner(),
+            wants_leader,
+        };
+        Ok(Response::new(Box::pin(futures::stream::try_unfold(
+            stream,
+            |mut stream| async move { Ok(stream.next().await?.map(|response| (response, stream))) },
+        ))))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<rpc::LeaseTimeToLiveRequest>,
+    ) -> Result<Response<rpc::LeaseTimeToLiveResponse>, Status> {
+        self.context.admit(request.metadata())?;
+        let request = request.into_inner();
+        let member = self.context.member();
+        member
+            .linearizable()
+            .await
+            .map_err(|error| status(&error))?;
+        let id = LeaseId(request.id);
+        let header = Some(self.context.header());
+        let lease = member.state().lease(id);
+        let left = member.leases().remaining(id, Instant::now());
+        let response = match (lease, left) {
+            (Some(lease), Some(left)) => rpc::LeaseTimeToLiveResponse {
+                header,
+                id: request.id,
+                ttl: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                granted_ttl: lease.granted_ttl_s,
+                keys: if request.keys { lease.keys } else { Vec::new() },
+            },
+            // The lease is there and this member does not keep its time (any more).
+            (Some(_), None) => return Err(status(&Error::LeaderChanged)),
+            (None, _) => rpc::LeaseTimeToLiveResponse {
+                header,
+                id: request.id,
+                ttl: -1,
+                ..rpc::LeaseTimeToLiveResponse::default()
+            },
+        };
+        Ok(Response::new(response))
+    }
+
+    async fn lease_leases(
+        &self,
+        request: Request<rpc::LeaseLeasesRequest>,
+    ) -> Result<Response<rpc::LeaseLeasesResponse>, Status> {
+        self.context.admit(request.metadata())?;
+        let leases = self.context.state().leases();
+        let leases = leases
+            .into_iter()
+            .map(|id| rpc::LeaseStatus { id: id.0 })
+            .collect();
+        let header = Some(self.context.header());
+        Ok(Response::new(rpc::LeaseLeasesResponse { header, leases }))
+    }
+}
+
+/// One keep-alive stream: a response to each request, in order.
+struct KeepAlive {
+    context: Context,
+    inbound: Streaming<rpc::LeaseKeepAliveRequest>,
+    wants_leader: bool,
+}
+
+impl KeepAlive {
+    async fn next(&mut self) -> Result<Option<rpc::LeaseKeepAliveResponse>, Status> {
+        let stop = self.context.stop().clone();
+        let request = tokio::select! {
+            () = stop.cancelled() => return Err(status(&Error::Stopped)),
+            request = self.inbound.message() => request?,
+        };
+        let Some(request) = request else {
+            return Ok(None);
+        };
+        if self.wants_leader && self.context.member().leader().is_none() {
+            return Err(status(&Error::NoLeader));
+        }
+        // Taken before the renewal: the answer must not claim a revision at which the lease may
+        // have been revoked.
+        let header = Some(self.context.header());
+        let ttl = match self.renew(LeaseId(request.id)).await {
+            Ok(ttl) => ttl,
+            Err(Error::LeaseNotFound) => 0,
+            Err(error) => return Err(status(&error)),
+        };
+        Ok(Some(rpc::LeaseKeepAliveResponse {
+            header,
+            id: request.id,
+            ttl,
+        }))
+    }
+
+    /// Renews a lease once leadership is confirmed and everything acknowledged is applied.
+    async fn renew(&self, id: LeaseId) -> Result<i64, Error> {
+        let member = self.context.member();
+        self.context.check_auth()?;
+        member.linearizable().await?;
+        if member.leases().has_checkpoint(id) {
+            let checkpoint = LeaseCheckpoint {
+                id: id.0,
+                remaining_ttl: 0,
+            };
+            let checkpoints = LeaseCheckpoints {
+                checkpoints: vec![checkpoint],
+            };
+            member
+                .propose(Command::LeaseCheckpoint(checkpoints))
+                .await?;
+        }
+        let ttl = member.leases().renew(id, Instant::now())?;
+        self.context.metrics().leases_renewed.add(1);
+        Ok(ttl)
+    }
+}

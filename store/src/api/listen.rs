@@ -1,0 +1,220 @@
+//! Accepting connections: one port for gRPC, HTTP/2 in clear and HTTP/1.1.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, lookup_host};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::error::Error;
+use crate::options::{ListenOptions, ListenUrl};
+
+/// How an HTTP/2 connection begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Time a client has to say the first words, and an HTTP/1.1 client all its headers.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+
+/// Pause between looks at a connection that has said only part of the first words.
+const PEEK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Longest pause after a failed accept.
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Time running requests have to end when the server stops.
+pub(super) const DRAIN_MAX: Duration = Duration::from_millis(400);
+
+/// A bound address.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    /// Binds one address.
+    pub(super) async fn bind(url: &ListenUrl) -> Result<Listener, Error> {
+        let failed = |source| Error::Io {
+            doing: "listen on the given address",
+            source,
+        };
+        match url {
+            ListenUrl::Http { host, port } => {
+                let addresses = lookup_host((host.as_str(), *port)).await.map_err(failed)?;
+                let mut addresses: Vec<SocketAddr> = addresses.collect();
+                // A name that has addresses of both kinds means the older one, as in Go.
+                addresses.sort_by_key(SocketAddr::is_ipv6);
+                let listener = TcpListener::bind(addresses.as_slice())
+                    .await
+                    .map_err(failed)?;
+                Ok(Listener::Tcp(listener))
+            }
+            ListenUrl::Unix { path } => {
+                // A socket left by an earlier process; a live one would hold the data directory.
+                match std::fs::remove_file(path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(failed(error));
+                    }
+                    _ => {}
+                }
+                let listener = UnixListener::bind(path).map_err(failed)?;
+                Ok(Listener::Unix(listener, path.clone()))
+            }
+        }
+    }
+
+    /// The TCP address bound.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix(..) => None,
+        }
+    }
+
+    /// The URL clients reach it by.
+    pub(super) fn url(&self) -> String {
+        match self {
+            Listener::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => format!("http://{address}"),
+                Err(_) => String::new(),
+            },
+            Listener::Unix(_, path) => format!("unix://{}", path.display()),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            // The socket may be gone already; there is nothing else to do about it.
+            drop(std::fs::remove_file(path));
+        }
+    }
+}
+
+/// What every connection is served with.
+#[derive(Clone)]
+pub(super) struct Serving {
+    pub(super) router: Router,
+    pub(super) protocol: auto::Builder<Tracked>,
+    pub(super) stop: CancellationToken,
+    pub(super) tasks: TaskTracker,
+}
+
+/// Runs the streams of HTTP/2 connections as tasks that a stop waits for.
+#[derive(Clone)]
+pub(super) struct Tracked(TaskTracker);
+
+impl<F> hyper::rt::Executor<F> for Tracked
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        drop(self.0.spawn(stream));
+    }
+}
+
+/// The protocols' limits.
+pub(super) fn protocol(options: &ListenOptions, tasks: &TaskTracker) -> auto::Builder<Tracked> {
+    let mut protocol = auto::Builder::new(Tracked(tasks.clone()));
+    protocol
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HANDSHAKE_MAX);
+    protocol
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(options.concurrent_streams_max)
+        .keep_alive_interval(Some(options.keepalive_interval))
+        .keep_alive_timeout(options.keepalive_timeout);
+    protocol
+}
+
+/// Accepts until the server stops. A failed accept (too many open files, say) is logged and tried
+/// again: connections that are there go on.
+pub(super) async fn accept(listener: Listener, serving: Serving) {
+    let mut pause = Duration::ZERO;
+    loop {
+        let accepted = tokio::select! {
+            () = serving.stop.cancelled() => return,
+            accepted = accept_one(&listener, &serving) => accepted,
+        };
+        match accepted {
+            Ok(()) => pause = Duration::ZERO,
+            Err(error) => {
+                pause = (pause * 2).clamp(Duration::from_millis(5), ACCEPT_PAUSE_MAX);
+                tracing::warn!(error = %error, "rejected connection on client endpoint");
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+async fn accept_one(listener: &Listener, serving: &Serving) -> io::Result<()> {
+    match listener {
+        Listener::Tcp(listener) => {
+            let (stream, peer) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let tasks = serving.tasks.clone();
+            let serving = serving.clone();
+            drop(tasks.spawn(async move {
+                match tokio::time::timeout(HANDSHAKE_MAX, first_words(&stream)).await {
+                    Ok(Ok(())) => serve(stream, serving).await,
+                    Ok(Err(error)) => tracing::debug!(%peer, %error, "connection ended early"),
+                    Err(_elapsed) => {
+                        tracing::warn!(%peer, "rejected connection on client endpoint");
+                    }
+                }
+            }));
+        }
+        Listener::Unix(listener, _) => {
+            let (stream, _) = listener.accept().await?;
+            let tasks = serving.tasks.clone();
+            drop(tasks.spawn(serve(stream, serving.clone())));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the client has said enough to tell its protocol.
+async fn first_words(stream: &TcpStream) -> io::Result<()> {
+    let mut words = [0; PREFACE.len()];
+    loop {
+        let length = stream.peek(&mut words).await?;
+        let said = words.get(..length).unwrap_or_default();
+        if length == 0 || length == PREFACE.len() || !PREFACE.starts_with(said) {
+            return Ok(());
+        }
+        tokio::time::sleep(PEEK_PAUSE).await;
+    }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, serving: Serving) {
+    let service = TowerToHyperService::new(serving.router);
+    let connection = serving
+        .protocol
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = serving.stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(DRAIN_MAX, connection).await {
+                Ok(result) => result,
+                Err(_elapsed) => return,
+            }
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(error = %error, "connection ended with an error");
+    }
+}

@@ -1,0 +1,20 @@
+//! What clients reach: etcd's gRPC services and HTTP paths. Translates and nothing else; one file
+//! for each service.
+
+mod cluster;
+mod context;
+mod http;
+mod kv;
+mod lease;
+mod listen;
+mod maintenance;
+mod observe;
+mod server;
+mod snapshot;
+mod status;
+mod validate;
+mod watch;
+
+pub(crate) use observe::CallCounters;
+pub use server::StoreServer;
+pub use status::status;

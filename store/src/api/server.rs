@@ -1,0 +1,207 @@
+//! A store that serves: a member, its watches, and the ports clients reach them by.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use holdfast_proto::etcd::rpc::cluster_server::ClusterServer;
+use holdfast_proto::etcd::rpc::kv_server::KvServer;
+use holdfast_proto::etcd::rpc::lease_server::LeaseServer;
+use holdfast_proto::etcd::rpc::maintenance_server::MaintenanceServer;
+use holdfast_proto::etcd::rpc::watch_server::WatchServer;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
+
+use super::cluster::ClusterService;
+use super::context::Context;
+use super::http;
+use super::kv::KvService;
+use super::lease::LeaseService;
+use super::listen::{self, DRAIN_MAX, Listener, Serving};
+use super::maintenance::{MaintenanceService, storage_version};
+use super::observe;
+use super::watch::WatchService;
+use crate::error::Error;
+use crate::lease::LeaseClockOptions;
+use crate::member::{Member, MemberOptions};
+use crate::metrics::Metrics;
+use crate::options::{ListenUrl, StoreOptions};
+use crate::watch::{History, WatchHub};
+
+/// A running store. [`StoreServer::stop`] ends it in order; dropping it leaves its tasks to the
+/// runtime.
+#[derive(Debug)]
+pub struct StoreServer {
+    context: Context,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    client_addresses: Vec<SocketAddr>,
+    metrics_addresses: Vec<SocketAddr>,
+}
+
+impl StoreServer {
+    /// Binds the addresses, starts the member, and serves once it leads.
+    ///
+    /// # Errors
+    /// When an address cannot be bound or the member cannot start.
+    pub async fn start(mut options: StoreOptions) -> Result<StoreServer, Error> {
+        let client = bind(&options.listen.client_urls).await?;
+        let metrics = bind(&options.listen.metrics_urls).await?;
+        if options.advertise_client_urls.is_empty() {
+            options.advertise_client_urls = client.iter().map(Listener::url).collect();
+        }
+        let counters = Arc::new(Metrics::new());
+        let hub = WatchHub::new();
+        let member =
+            Member::start(member_options(&options, &counters), Arc::new(hub.clone())).await?;
+        let history: Arc<dyn History> = member.state().clone();
+        hub.attach(history);
+        let stop = CancellationToken::new();
+        let context = Context::new(member, hub, options, counters, stop.clone());
+        let mut server = StoreServer {
+            context,
+            stop,
+            tasks: TaskTracker::new(),
+            client_addresses: client.iter().filter_map(Listener::address).collect(),
+            metrics_addresses: metrics.iter().filter_map(Listener::address).collect(),
+        };
+        server.serve(client, metrics);
+        tracing::info!("ready to serve client requests");
+        Ok(server)
+    }
+
+    /// The member behind the ports.
+    pub fn member(&self) -> &Member {
+        self.context.member()
+    }
+
+    /// The TCP addresses clients reach it by.
+    pub fn client_addresses(&self) -> Vec<SocketAddr> {
+        self.client_addresses.clone()
+    }
+
+    /// The TCP addresses of `--listen-metrics-urls`.
+    pub fn metrics_addresses(&self) -> Vec<SocketAddr> {
+        self.metrics_addresses.clone()
+    }
+
+    /// Returns when the member cannot go on, with the reason.
+    pub async fn failed(&self) -> String {
+        self.context.member().failed().await
+    }
+
+    /// Ends the streams, lets running requests finish for a moment, and stops the member.
+    ///
+    /// # Errors
+    /// When the member cannot make its state durable.
+    pub async fn stop(self) -> Result<(), Error> {
+        self.stop.cancel();
+        self.tasks.close();
+        let drained =
+            tokio::time::timeout(DRAIN_MAX + Duration::from_millis(50), self.tasks.wait());
+        if drained.await.is_err() {
+            tracing::debug!("connections are left open by the stop");
+        }
+        self.context.member().clone().stop().await
+    }
+
+    fn serve(&mut self, client: Vec<Listener>, metrics: Vec<Listener>) {
+        let routers = [
+            (client, client_router(&self.context), "client"),
+            (metrics, http::metrics_paths(&self.context), "metrics"),
+        ];
+        for (listeners, router, kind) in routers {
+            let serving = Serving {
+                router,
+                protocol: listen::protocol(&self.context.options().listen, &self.tasks),
+                stop: self.stop.clone(),
+                tasks: self.tasks.clone(),
+            };
+            for listener in listeners {
+                tracing::info!(
+                    address = listener.url(),
+                    "serving {kind} traffic insecurely"
+                );
+                drop(self.tasks.spawn(listen::accept(listener, serving.clone())));
+            }
+        }
+    }
+}
+
+async fn bind(urls: &[ListenUrl]) -> Result<Vec<Listener>, Error> {
+    let mut listeners = Vec::with_capacity(urls.len());
+    for url in urls {
+        listeners.push(Listener::bind(url).await?);
+    }
+    Ok(listeners)
+}
+
+/// gRPC services and HTTP paths of the client port.
+fn client_router(context: &Context) -> Router {
+    let bytes_max = context.message_bytes_max();
+    let kv = KvServer::new(KvService::new(context.clone())).max_decoding_message_size(bytes_max);
+    let watch =
+        WatchServer::new(WatchService::new(context.clone())).max_decoding_message_size(bytes_max);
+    let lease =
+        LeaseServer::new(LeaseService::new(context.clone())).max_decoding_message_size(bytes_max);
+    let cluster = ClusterServer::new(ClusterService::new(context.clone()))
+        .max_decoding_message_size(bytes_max);
+    let maintenance = MaintenanceServer::new(MaintenanceService::new(context.clone()))
+        .max_decoding_message_size(bytes_max);
+    let grpc = Routes::new(kv)
+        .add_service(watch)
+        .add_service(lease)
+        .add_service(cluster)
+        .add_service(maintenance)
+        .into_axum_router();
+    let grpc = observe::layer(grpc, context.metrics());
+    http::add_client_paths(grpc, context)
+}
+
+fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptions {
+    let mut member = MemberOptions::new(options.name.clone(), options.data_dir.clone());
+    member
+        .peer_urls
+        .clone_from(&options.cluster.advertise_peer_urls);
+    member
+        .client_urls
+        .clone_from(&options.advertise_client_urls);
+    member
+        .initial_cluster
+        .clone_from(&options.cluster.initial_cluster);
+    member.cluster_token.clone_from(&options.cluster.token);
+    member.cluster_state = options.cluster.state;
+    member.quota_bytes = options.limits.quota_backend_bytes;
+    member.snapshot_count = options.raft.snapshot_count;
+    member.heartbeat = options.raft.heartbeat;
+    member.election_timeout = options.raft.election_timeout;
+    member.auto_compaction = options.auto_compaction;
+    member.cluster_version = storage_version(&options.claimed_version);
+    member.leases = LeaseClockOptions {
+        ttl_min_s: lease_ttl_min_s(options.raft.election_timeout),
+        ..LeaseClockOptions::default()
+    };
+    let observer: Arc<Metrics> = Arc::clone(metrics);
+    member.log_observer = Some(observer);
+    member
+}
+
+/// Three halves of the election timeout, in whole seconds, so that a lease outlives an election.
+fn lease_ttl_min_s(election_timeout: Duration) -> i64 {
+    let millis = election_timeout.as_millis().saturating_mul(3).div_ceil(2);
+    i64::try_from(millis.div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    #[test]
+    fn the_smallest_lease_outlives_an_election() {
+        assert_eq!(super::lease_ttl_min_s(Duration::from_secs(1)), 2);
+        assert_eq!(super::lease_ttl_min_s(Duration::from_millis(100)), 1);
+        assert_eq!(super::lease_ttl_min_s(Duration::from_secs(10)), 15);
+    }
+}

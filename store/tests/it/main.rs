@@ -7,6 +7,7 @@ mod api_lease;
 mod api_maintenance;
 mod api_support;
 mod enospc;
+mod golden_bbolt;
 mod golden_fixture;
 mod golden_history;
 mod golden_hostile;

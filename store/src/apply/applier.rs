@@ -12,7 +12,9 @@ use crate::state::State;
 use super::quota::effective_quota;
 use super::records::Records;
 use super::step::{Batch, Changes, FINISHED_COMPACT_KEY};
-use super::{Entry, EntryPayload, EventSink, LogPosition, Membership, Outcome, install, open};
+use super::{
+    Entry, EntryPayload, EventSink, LogPosition, Membership, Outcome, Rewrite, install, open,
+};
 
 /// How the state is kept.
 #[derive(Debug, Clone)]
@@ -306,9 +308,21 @@ impl Applier {
         at: LogPosition,
         membership: Membership,
     ) -> Result<(), Error> {
+        self.install_rewritten(file, at, membership, &Rewrite::default())
+    }
+
+    /// As [`Applier::install`], with what a restore changes. A bump that leaves the range of
+    /// revisions is refused and changes nothing.
+    pub fn install_rewritten(
+        &mut self,
+        file: &Path,
+        at: LogPosition,
+        membership: Membership,
+        rewrite: &Rewrite,
+    ) -> Result<(), Error> {
         let source = install::open(file)?;
         self.backend
-            .replace(|fresh| install::fill(fresh, &source, at, membership))?;
+            .replace(|fresh| install::fill(fresh, &source, at, membership, rewrite))?;
         self.reload()?;
         self.events.lease_changed(LeaseChange::Replaced);
         self.events.replaced(self.state.revision());

@@ -6,9 +6,25 @@ use crate::backend::{Backend, HEAD_KEY, Head, Rows, Table, View};
 use crate::bolt::FileSource;
 use crate::error::Error;
 use crate::etcd_file::EtcdFile;
+use crate::mvcc::Revision;
 
 use super::records::Records;
+use super::step::SCHEDULED_COMPACT_KEY;
 use super::{LogPosition, Membership};
+
+/// The newest revision a bumped state may have: enough is left for writes of any lifetime.
+pub const BUMPED_REVISION_MAX: i64 = i64::MAX / 2;
+
+/// How an installed state differs from the file's, as a restore asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rewrite {
+    /// Added to the newest revision, so that no client saw a higher one; 0 leaves it.
+    pub bump: i64,
+    /// Compacts everything up to the newest revision, so that old watchers are told.
+    pub mark_compacted: bool,
+    /// Drops alarms.
+    pub clear_alarms: bool,
+}
 
 /// Bytes written in one transaction.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -41,8 +57,14 @@ pub(super) fn fill(
     source: &EtcdFile<FileSource>,
     at: LogPosition,
     membership: Membership,
+    rewrite: &Rewrite,
 ) -> Result<(), Error> {
+    let revision = source.revision().map_err(|error| wrong(&error))?.max(1);
+    let bumped = bumped_revision(revision, rewrite.bump)?;
     for table in Table::ETCD {
+        if table == Table::Alarm && rewrite.clear_alarms {
+            continue;
+        }
         let bucket = source
             .bolt()
             .bucket(table.name().as_bytes())
@@ -71,12 +93,30 @@ pub(super) fn fill(
         }
     }
     let mut records = Records::load(&fresh.view()?)?;
-    let revision = source.revision().map_err(|error| wrong(&error))?;
     fresh.write(|rows| {
         let head = rows.head_mut();
         head.applied = Some(at);
-        head.revision = revision.max(1);
+        head.revision = bumped;
+        let newest = Revision::new(bumped, 0).encode();
+        if bumped > revision {
+            // etcd marks a bump by a row without a key; the same row gives the same hash.
+            rows.put(Table::Key, &newest, b"")?;
+        }
+        if rewrite.mark_compacted {
+            rows.put(Table::Meta, SCHEDULED_COMPACT_KEY, &newest)?;
+        }
         records.set_membership(rows, membership, false)
+    })
+}
+
+/// The newest revision after a bump; one that would overflow later is refused.
+fn bumped_revision(revision: i64, bump: i64) -> Result<i64, Error> {
+    let bumped = revision
+        .checked_add(bump)
+        .filter(|bumped| bump == 0 || (bump > 0 && *bumped <= BUMPED_REVISION_MAX));
+    bumped.ok_or_else(|| Error::Option {
+        option: "bump-revision",
+        reason: format!("{revision} and {bump} do not make a revision up to {BUMPED_REVISION_MAX}"),
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::identity::{ClusterId, MemberId, cluster_id, member_id};
 use super::{DirLock, Layout, Marker, durable};
-use crate::apply::{Applier, LogPosition, NoEvents, StateOptions};
+use crate::apply::{Applier, LogPosition, NoEvents, Rewrite, StateOptions};
 use crate::consensus::found;
 use crate::error::Error;
 
@@ -92,15 +92,7 @@ impl NewCluster {
 }
 
 /// How the restored state differs from the file's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Changes {
-    /// Added to the newest revision; 0 leaves it.
-    pub bump: i64,
-    /// Compacts everything up to the bumped revision, so that old watchers are told.
-    pub mark_compacted: bool,
-    /// Drops alarms: a NOSPACE alarm would refuse writes at once.
-    pub clear_alarms: bool,
-}
+pub type Changes = Rewrite;
 
 /// What [`write_data_dir`] made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,12 +162,7 @@ fn build(
     let membership = found::membership(&ids.members, Some(RESTORED_AT))?;
     let options = StateOptions::default();
     let (mut applier, state) = Applier::open(&layout.state(), &options, Arc::new(NoEvents))?;
-    if changes != Changes::default() {
-        return Err(Error::Unimplemented {
-            what: "changing the revision of a restored state",
-        });
-    }
-    applier.install(file, RESTORED_AT, membership)?;
+    applier.install_rewritten(file, RESTORED_AT, membership, &changes)?;
     applier.checkpoint()?;
     let revision = state.revision();
     drop(state);

@@ -17,3 +17,4 @@ mod golden_writer;
 mod kill;
 mod member;
 mod watch_stream;
+mod member_restore;

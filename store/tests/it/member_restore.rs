@@ -1,0 +1,240 @@
+//! A data directory written offline from an etcd database, and the member that starts from it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_proto::etcd::rpc::RangeRequest;
+use holdfast_store::Error;
+use holdfast_store::apply::{NoEvents, Response};
+use holdfast_store::datadir::bootstrap::{Changes, NewCluster, write_data_dir};
+use holdfast_store::lease::LeaseId;
+use holdfast_store::member::{Member, MemberOptions};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::member::put;
+
+const PEER_URL: &str = "http://127.0.0.1:23791";
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/etcd/v3.7.3")
+        .join(name)
+}
+
+fn cluster() -> NewCluster {
+    NewCluster::single("m0", &[PEER_URL.to_owned()], "restored")
+}
+
+fn bump(amount: i64) -> Changes {
+    Changes {
+        bump: amount,
+        mark_compacted: true,
+        clear_alarms: true,
+    }
+}
+
+async fn start(dir: &Path) -> Member {
+    let options = MemberOptions {
+        peer_urls: vec![PEER_URL.to_owned()],
+        log_segment_bytes: 1 << 20,
+        reserve_bytes: 1 << 20,
+        ..MemberOptions::new("m0", dir)
+    };
+    Member::start(options, Arc::new(NoEvents))
+        .await
+        .expect("it starts")
+}
+
+fn all_at(revision: i64) -> RangeRequest {
+    RangeRequest {
+        key: Bytes::from_static(b"\0"),
+        range_end: Bytes::from_static(b"\0"),
+        revision,
+        ..RangeRequest::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_member_answers_what_etcd_restored_from_the_same_file_answers() {
+    let text = std::fs::read_to_string(golden("basic.json")).unwrap();
+    let told: Value = serde_json::from_str(&text).unwrap();
+    let told = &told["restored"];
+    let dir = TempDir::new().unwrap();
+    let target = dir.path().join("m0");
+    let written =
+        write_data_dir(&target, &golden("basic.db"), &cluster(), bump(1_000_000)).unwrap();
+    assert_eq!(
+        written.revision,
+        told["header"]["revision"].as_i64().unwrap()
+    );
+    assert_eq!(
+        written.ids.cluster.0,
+        told["header"]["cluster_id"].as_u64().unwrap()
+    );
+    assert_eq!(
+        written.ids.member.0,
+        told["header"]["member_id"].as_u64().unwrap()
+    );
+
+    let member = start(&target).await;
+    assert_eq!(member.term(), told["header"]["raft_term"].as_u64().unwrap());
+    let found = member.state().range(&all_at(0)).unwrap();
+    let told_keys = told["keys"].as_array().unwrap();
+    assert_eq!(found.kvs.len(), told_keys.len());
+    for (pair, told) in found.kvs.iter().zip(told_keys) {
+        assert_eq!(
+            pair.create_revision,
+            told["create_revision"].as_i64().unwrap()
+        );
+        assert_eq!(pair.mod_revision, told["mod_revision"].as_i64().unwrap());
+        assert_eq!(pair.version, told["version"].as_i64().unwrap());
+    }
+    for old in [160, 1_000_159] {
+        assert!(
+            matches!(member.state().range(&all_at(old)), Err(Error::Compacted)),
+            "{old}"
+        );
+    }
+    assert_eq!(
+        member.state().range(&all_at(1_000_160)).unwrap().kvs.len(),
+        told_keys.len()
+    );
+    let leases: Vec<i64> = member
+        .state()
+        .leases()
+        .iter()
+        .map(|LeaseId(id)| *id)
+        .collect();
+    let told_leases: Vec<i64> = told["leases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_i64().unwrap())
+        .collect();
+    assert_eq!(leases, told_leases);
+    let members = member.state().members();
+    assert_eq!(members.len(), 1);
+    assert_eq!(members[0].id, written.ids.member.0);
+
+    let applied = member.propose(put("/after", b"restore")).await.unwrap();
+    let Response::Put(answer) = applied.response else {
+        panic!("a put")
+    };
+    assert_eq!(answer.header.unwrap().revision, 1_000_161);
+    member.compaction_finished().await.unwrap();
+    assert_eq!(member.state().compact_revision(), 1_000_160);
+    member.stop().await.unwrap();
+    let member = start(&target).await;
+    assert_eq!(member.state().revision(), 1_000_161);
+    member.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_changes_the_hash_is_the_files_own() {
+    let dir = TempDir::new().unwrap();
+    let target = dir.path().join("m0");
+    write_data_dir(&target, &golden("basic.db"), &cluster(), Changes::default()).unwrap();
+    let member = start(&target).await;
+    let text = std::fs::read_to_string(golden("basic.json")).unwrap();
+    let told: Value = serde_json::from_str(&text).unwrap();
+    let newest = told["hashkv"].as_array().unwrap().last().unwrap();
+    let hash = member.state().hash_kv(0).unwrap();
+    assert_eq!(u64::from(hash.hash), newest["hash"].as_u64().unwrap());
+    assert_eq!(hash.hash_revision, 160);
+    member.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_alarm_is_kept_or_cleared_as_asked() {
+    for clear_alarms in [false, true] {
+        let dir = TempDir::new().unwrap();
+        let target = dir.path().join("m0");
+        let changes = Changes {
+            clear_alarms,
+            ..Changes::default()
+        };
+        write_data_dir(&target, &golden("alarm.db"), &cluster(), changes).unwrap();
+        let member = start(&target).await;
+        let written = member.propose(put("a", b"1")).await;
+        assert_eq!(written.is_ok(), clear_alarms, "{written:?}");
+        member.stop().await.unwrap();
+    }
+}
+
+#[test]
+fn a_bump_beyond_the_range_of_revisions_is_refused_and_leaves_nothing() {
+    for amount in [i64::MAX, i64::MAX - 100, i64::MAX / 2, -1] {
+        let dir = TempDir::new().unwrap();
+        let target = dir.path().join("m0");
+        let refused = write_data_dir(&target, &golden("basic.db"), &cluster(), bump(amount));
+        let error = refused.unwrap_err();
+        assert!(error.to_string().contains("bump-revision"), "{error}");
+        assert_eq!(
+            std::fs::read_dir(dir.path()).unwrap().count(),
+            0,
+            "bump {amount}"
+        );
+    }
+}
+
+#[test]
+fn an_existing_target_is_refused_and_left_alone() {
+    let dir = TempDir::new().unwrap();
+    let target = dir.path().join("m0");
+    std::fs::create_dir(&target).unwrap();
+    let error = write_data_dir(&target, &golden("basic.db"), &cluster(), bump(1)).unwrap_err();
+    assert!(error.to_string().contains("exists"), "{error}");
+    assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0);
+}
+
+#[test]
+fn what_a_killed_restore_left_is_removed_and_the_restore_done_again() {
+    let dir = TempDir::new().unwrap();
+    let leftover = dir.path().join("m0.partial-0123456789abcdef");
+    std::fs::create_dir_all(leftover.join("raft")).unwrap();
+    std::fs::write(leftover.join("state.redb"), b"half").unwrap();
+    let target = dir.path().join("m0");
+    write_data_dir(&target, &golden("basic.db"), &cluster(), bump(1)).unwrap();
+    let names: Vec<_> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(names, ["m0"]);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_leaves_nothing() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("garbage.db");
+    std::fs::write(&file, vec![7; 100_000]).unwrap();
+    let target = dir.path().join("m0");
+    assert!(write_data_dir(&target, &file, &cluster(), bump(1)).is_err());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn each_member_of_a_larger_cluster_gets_its_own_directory_of_the_same_cluster() {
+    let dir = TempDir::new().unwrap();
+    let initial_cluster: Vec<_> = (0..3)
+        .map(|at| {
+            (
+                format!("m{at}"),
+                vec![format!("http://127.0.0.1:{}", 2380 + at)],
+            )
+        })
+        .collect();
+    let mut clusters = Vec::new();
+    for at in 0..3 {
+        let cluster = NewCluster {
+            name: format!("m{at}"),
+            initial_cluster: initial_cluster.clone(),
+            token: "three".to_owned(),
+        };
+        let target = dir.path().join(format!("m{at}"));
+        let written = write_data_dir(&target, &golden("small.db"), &cluster, bump(10)).unwrap();
+        clusters.push((written.ids.cluster, written.revision));
+    }
+    assert!(clusters.iter().all(|cluster| *cluster == clusters[0]));
+}

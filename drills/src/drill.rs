@@ -1,0 +1,620 @@
+//! One drill: planned, restored, booted, checked, reported.
+//!
+//! Each state is a type, so no step can be left out or taken twice. A step that breaks off hands
+//! over everything there is to tear down, and there is one way out for all of them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use holdfast_policies::{ByteSize, ClusterName, DrillId, Level, Span};
+use holdfast_proto::etcd::rpc;
+use holdfast_restore::manifest::SourceHash;
+use holdfast_restore::{
+    Bump, Catalog, Keys, Ledger, Manifest, Pick, ReadOnly, RestoreOptions, RestorePlan, Target,
+    UniqueId, Vault, plan_restore, progress, rebuild,
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::checks::{self, CHECK_NAMES, Facts, Outcome, Subject};
+use crate::client::{Client, answer};
+use crate::error::{Error, Result};
+use crate::expected::Expected;
+use crate::report::{
+    BackupRecord, DrillReport, PhaseRecord, PrefixRecord, RestoredRecord, RpoRecord, TargetKind,
+    TeardownRecord,
+};
+use crate::scratch::{
+    MemberCommand, MemberOrder, Program, ScratchDir, ScratchMember, watch_budget,
+};
+
+/// Name of the scratch member.
+const MEMBER_NAME: &str = "drill";
+
+/// Prefixes told in a report.
+const PREFIXES_TOLD: usize = 32;
+
+/// How often a member that is coming up is asked.
+const ASK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What is restored to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DrillTarget {
+    /// The bundled store.
+    Holdfast,
+    /// A real etcd: the path of its binary, 3.5 to 3.7.
+    Etcd(PathBuf),
+}
+
+/// What to rehearse, and within which bounds.
+#[derive(Debug, Clone)]
+pub struct DrillOptions {
+    /// Names the drill.
+    pub id: DrillId,
+    /// Whose backup.
+    pub cluster: ClusterName,
+    /// Which one. `None`: see [`pick`].
+    pub pick: Option<Pick>,
+    /// What is restored to.
+    pub target: DrillTarget,
+    /// How the scratch member is started.
+    pub member: MemberCommand,
+    /// The folder scratch directories are made in.
+    pub scratch_dir: PathBuf,
+    /// Most disk space the scratch directory may take.
+    pub budget: ByteSize,
+    /// A drill not done by then has failed.
+    pub deadline: Span,
+    /// The time, by the appliance's clock.
+    pub now: DateTime<Utc>,
+    /// The appliance's own ledger.
+    pub ledger: Option<Ledger>,
+    /// The newest revision of the source known, and when it was seen.
+    pub known: Option<(i64, DateTime<Utc>)>,
+    /// Tolerated loss, to be judged in the report.
+    pub rpo: Option<Span>,
+    /// Tolerated time to be back, to be judged in the report.
+    pub rto: Option<Span>,
+    /// Live keys the backup must hold. `None`: at least one.
+    pub wanted_keys: Option<u64>,
+    /// Restore with alarms removed, as `restore --clear-alarms` does.
+    pub clear_alarms: bool,
+}
+
+impl DrillOptions {
+    /// A drill of a cluster's best candidate on the bundled store: 64 GiB, an hour.
+    pub fn new(
+        cluster: ClusterName,
+        now: DateTime<Utc>,
+        scratch_dir: PathBuf,
+        member: MemberCommand,
+    ) -> Self {
+        let random = uuid::Uuid::new_v4().into_bytes();
+        let mut bytes = [0; holdfast_policies::ID_RANDOM_BYTES];
+        for (to, from) in bytes.iter_mut().zip(random.iter().rev()) {
+            *to = *from;
+        }
+        Self {
+            id: DrillId::new(now, bytes),
+            cluster,
+            pick: None,
+            target: DrillTarget::Holdfast,
+            member,
+            scratch_dir,
+            budget: ByteSize::new(64 << 30),
+            deadline: Span::from_secs(3600),
+            now,
+            ledger: None,
+            known: None,
+            rpo: None,
+            rto: None,
+            wanted_keys: None,
+            clear_alarms: false,
+        }
+    }
+}
+
+/// What a drill is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Reading the catalog and choosing a backup.
+    Pick,
+    /// Rebuilding a data directory from it.
+    Restore,
+    /// Starting a member on it, until it serves.
+    Boot,
+    /// Decoding the backup once more, to compare with.
+    Decode,
+    /// Asking the member.
+    Check,
+    /// Removing every trace.
+    Teardown,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pick => "pick",
+            Self::Restore => "restore",
+            Self::Boot => "boot",
+            Self::Decode => "decode",
+            Self::Check => "check",
+            Self::Teardown => "teardown",
+        }
+    }
+}
+
+/// Told of each phase as it begins. Must return at once.
+pub type PhaseFn<'a> = &'a (dyn Fn(Phase) + Send + Sync);
+
+/// The backup a drill takes when none is named: the newest undamaged one whose content was
+/// verified (L2), or the newest undamaged one when there is no such.
+pub fn pick(catalog: &Catalog) -> Pick {
+    let mut sound = catalog
+        .backups
+        .iter()
+        .rev()
+        .filter(|backup| !backup.is_damaged());
+    match sound.find(|backup| backup.level() >= Some(Level::L2)) {
+        Some(backup) => Pick::Id(backup.id()),
+        None => Pick::Latest,
+    }
+}
+
+/// Rehearses a restore. Whatever happens on the way is in the report; an error means that no
+/// drill came about at all. Nothing is written to the vault: see [`crate::publish`].
+pub async fn run(
+    options: &DrillOptions,
+    vault: &Vault<ReadOnly>,
+    keys: &Keys,
+    told: PhaseFn<'_>,
+) -> Result<DrillReport> {
+    let case = Case::open(options, told)?;
+    let (case, member, fault) = match rehearse(case, vault, keys).await {
+        Ok(Drill { case, state }) => (case, Some(state.member), None),
+        Err(broken) => (broken.case, broken.member, Some(broken.error.line())),
+    };
+    Ok(case.conclude(member, fault).await)
+}
+
+async fn rehearse<'a>(case: Case<'a>, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Checked> {
+    let planned = case.plan(vault, keys).await?;
+    let restored = planned.restore(vault, keys).await?;
+    let booted = restored.boot().await?;
+    booted.check(vault, keys).await
+}
+
+/// A drill in one of its states.
+struct Drill<'a, State> {
+    case: Case<'a>,
+    state: State,
+}
+
+/// A backup is chosen.
+struct Planned {
+    plan: RestorePlan,
+    manifest: Manifest,
+}
+
+/// A data directory is there.
+struct Restored {
+    plan: RestorePlan,
+    manifest: Manifest,
+}
+
+/// A member serves it.
+struct Booted {
+    plan: RestorePlan,
+    manifest: Manifest,
+    member: ScratchMember,
+    client: Client,
+}
+
+/// Everything was asked.
+struct Checked {
+    member: ScratchMember,
+}
+
+/// A drill that broke off, with what there is to tear down.
+struct Broken<'a> {
+    case: Case<'a>,
+    member: Option<ScratchMember>,
+    error: Error,
+}
+
+type Step<'a, State> = std::result::Result<Drill<'a, State>, Box<Broken<'a>>>;
+
+/// What all states share: where it works, until when, and the report so far.
+struct Case<'a> {
+    options: &'a DrillOptions,
+    told: PhaseFn<'a>,
+    scratch: ScratchDir,
+    begun: Instant,
+    phase: (Phase, Instant),
+    report: DrillReport,
+}
+
+impl<'a> Case<'a> {
+    fn open(options: &'a DrillOptions, told: PhaseFn<'a>) -> Result<Self> {
+        let scratch = ScratchDir::create(&options.scratch_dir, options.id)?;
+        let begun = Instant::now();
+        told(Phase::Pick);
+        let target = match options.target {
+            DrillTarget::Holdfast => TargetKind::Holdfast,
+            DrillTarget::Etcd(_) => TargetKind::Etcd,
+        };
+        let report = DrillReport {
+            id: options.id,
+            cluster: options.cluster.clone(),
+            outcome: Outcome::Failed,
+            started: options.now,
+            ended: options.now,
+            target,
+            backup: None,
+            restored: None,
+            phases: Vec::new(),
+            rto: None,
+            rto_objective: options.rto,
+            rpo: None,
+            checks: Vec::new(),
+            prefixes: Vec::new(),
+            fault: None,
+            teardown: TeardownRecord::default(),
+            writer: concat!("holdfast ", env!("CARGO_PKG_VERSION")).to_owned(),
+        };
+        Ok(Self {
+            options,
+            told,
+            scratch,
+            begun,
+            phase: (Phase::Pick, begun),
+            report,
+        })
+    }
+
+    /// Notes how long the phase took that ends here.
+    fn enter(&mut self, next: Phase) {
+        let (phase, since) = self.phase;
+        let took = Span::from(since.elapsed());
+        self.report.phases.push(PhaseRecord {
+            name: phase.name().to_owned(),
+            took,
+        });
+        self.phase = (next, Instant::now());
+        (self.told)(next);
+    }
+
+    /// Carries out one piece of work, within deadline and budget.
+    async fn within<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let deadline = self.options.deadline.as_duration();
+        let budget = self.options.budget.bytes();
+        tokio::select! {
+            done = work => done,
+            () = tokio::time::sleep_until(self.begun + deadline) => {
+                Err(Error::Deadline { seconds: deadline.as_secs() })
+            }
+            error = watch_budget(self.scratch.path(), budget) => Err(error),
+        }
+    }
+
+    fn broken(self, member: Option<ScratchMember>, error: Error) -> Box<Broken<'a>> {
+        Box::new(Broken {
+            case: self,
+            member,
+            error,
+        })
+    }
+
+    async fn plan(mut self, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Planned> {
+        match self.within(self.choose(vault, keys)).await {
+            Err(error) => Err(self.broken(None, error)),
+            Ok((plan, manifest)) => {
+                self.report.backup = Some(backup_record(&plan, &manifest));
+                self.report.rpo = Some(rpo_record(self.options, &plan));
+                self.enter(Phase::Restore);
+                Ok(Drill {
+                    case: self,
+                    state: Planned { plan, manifest },
+                })
+            }
+        }
+    }
+
+    async fn choose(
+        &self,
+        vault: &Vault<ReadOnly>,
+        keys: &Keys,
+    ) -> Result<(RestorePlan, Manifest)> {
+        let options = self.options;
+        let ledger = options.ledger.as_ref();
+        let catalog = Catalog::load(vault, &options.cluster, &keys.trust, ledger).await?;
+        let choice = options.pick.unwrap_or_else(|| pick(&catalog));
+        let plan = plan_restore(&catalog, choice, &self.restore_options()?)?;
+        let manifest = catalog.get(plan.id)?.manifest.clone();
+        Ok((plan, manifest))
+    }
+
+    fn restore_options(&self) -> Result<RestoreOptions> {
+        let scratch = self.scratch.path();
+        let work_dir = scratch.join("work");
+        std::fs::create_dir(&work_dir).map_err(Error::io("create", &work_dir))?;
+        let (target, peer_url) = match self.options.target {
+            // Nobody listens there: the member has no peers.
+            DrillTarget::Holdfast => (Target::Holdfast, "http://127.0.0.1:2380"),
+            // A free port, found by etcd.
+            DrillTarget::Etcd(_) => (Target::Etcd, "http://127.0.0.1:0"),
+        };
+        let data_dir = scratch.join("data");
+        Ok(RestoreOptions {
+            bump: Bump::Auto,
+            mark_compacted: true,
+            clear_alarms: self.options.clear_alarms,
+            restore_id: UniqueId::generate(),
+            work_dir: Some(work_dir),
+            ..RestoreOptions::single(target, data_dir, MEMBER_NAME, peer_url)
+        })
+    }
+
+    /// The only way out: tears down, then reports.
+    async fn conclude(
+        mut self,
+        member: Option<ScratchMember>,
+        fault: Option<String>,
+    ) -> DrillReport {
+        self.enter(Phase::Teardown);
+        let mut left = match member {
+            Some(member) => member.stop().await,
+            None => Vec::new(),
+        };
+        if let Err(what) = self.scratch.remove().await {
+            left.push(what);
+        }
+        let (phase, since) = self.phase;
+        let took = Span::from(since.elapsed());
+        let mut report = self.report;
+        report.phases.push(PhaseRecord {
+            name: phase.name().to_owned(),
+            took,
+        });
+        report.fault = fault;
+        report.teardown = TeardownRecord {
+            is_clean: left.is_empty(),
+            left,
+        };
+        report.ended = report.started + Span::from(self.begun.elapsed()).as_delta();
+        report.outcome = report.judge();
+        report
+    }
+}
+
+impl<'a> Drill<'a, Planned> {
+    async fn restore(mut self, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Restored> {
+        let Planned { plan, manifest } = self.state;
+        let work = async {
+            rebuild(vault, &plan, keys, &progress::silent).await?;
+            Ok(())
+        };
+        if let Err(error) = self.case.within(work).await {
+            return Err(self.case.broken(None, error));
+        }
+        self.case.enter(Phase::Boot);
+        Ok(Drill {
+            case: self.case,
+            state: Restored { plan, manifest },
+        })
+    }
+}
+
+impl<'a> Drill<'a, Restored> {
+    async fn boot(mut self) -> Step<'a, Booted> {
+        let Restored { plan, manifest } = self.state;
+        let order = member_order(self.case.options, &plan);
+        let scratch = self.case.scratch.path();
+        let start = ScratchMember::start(&self.case.options.member, &order, scratch);
+        let member = match self.case.within(start).await {
+            Ok(member) => member,
+            Err(error) => return Err(self.case.broken(None, error)),
+        };
+        let client = match Client::new(member.address()) {
+            Ok(client) => client,
+            Err(error) => return Err(self.case.broken(Some(member), error)),
+        };
+        let version = match self.case.within(serving(&client)).await {
+            Ok(version) => version,
+            Err(error) => return Err(self.case.broken(Some(member), error)),
+        };
+        self.case.report.rto = Some(Span::from(self.case.begun.elapsed()));
+        self.case.report.restored = Some(RestoredRecord {
+            revision: plan.revision_after,
+            bump: plan.bump,
+            highest_seen: plan.highest_seen,
+            server_version: version,
+        });
+        self.case.enter(Phase::Decode);
+        Ok(Drill {
+            case: self.case,
+            state: Booted {
+                plan,
+                manifest,
+                member,
+                client,
+            },
+        })
+    }
+}
+
+impl<'a> Drill<'a, Booted> {
+    async fn check(mut self, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Checked> {
+        let Booted {
+            plan,
+            manifest,
+            member,
+            client,
+        } = self.state;
+        let decoded = decode(
+            vault,
+            &manifest,
+            keys,
+            self.case.scratch.path().join("work"),
+        );
+        let expected = match self.case.within(decoded).await {
+            Ok(expected) => Arc::new(expected),
+            Err(error) => return Err(self.case.broken(Some(member), error)),
+        };
+        self.case.report.prefixes = prefix_records(&expected);
+        self.case.enter(Phase::Check);
+        let facts = facts(&self.case, &plan, &manifest);
+        let subject = Subject {
+            facts,
+            expected,
+            client,
+        };
+        for name in CHECK_NAMES {
+            let check = async { Ok(checks::check(name, &subject).await) };
+            match self.case.within(check).await {
+                Ok(record) => self.case.report.checks.push(record),
+                Err(error) => return Err(self.case.broken(Some(member), error)),
+            }
+        }
+        Ok(Drill {
+            case: self.case,
+            state: Checked { member },
+        })
+    }
+}
+
+fn member_order(options: &DrillOptions, plan: &RestorePlan) -> MemberOrder {
+    let mut peer_urls = plan
+        .members
+        .iter()
+        .flat_map(|member| member.peer_urls.iter());
+    MemberOrder {
+        name: MEMBER_NAME.to_owned(),
+        data_dir: plan.data_dir.clone(),
+        peer_url: peer_urls.next().cloned().unwrap_or_default(),
+        token: plan.token.clone(),
+        program: match &options.target {
+            DrillTarget::Holdfast => Program::Holdfast,
+            DrillTarget::Etcd(program) => Program::Etcd(program.clone()),
+        },
+        deadline_s: options.deadline.as_duration().as_secs().saturating_add(60),
+    }
+}
+
+/// Waits until a linearizable read is answered; then tells the member's version.
+async fn serving(client: &Client) -> Result<Option<String>> {
+    let request = rpc::RangeRequest {
+        key: Bytes::from_static(b"\0"),
+        range_end: Bytes::from_static(b"\0"),
+        limit: 1,
+        ..rpc::RangeRequest::default()
+    };
+    loop {
+        let answered = answer(client.kv().range(request.clone())).await;
+        // A refusal is an answer too; what it is worth, the checks say.
+        let is_coming_up = answered.is_err_and(|status| {
+            matches!(
+                status.code(),
+                tonic::Code::Unavailable | tonic::Code::DeadlineExceeded
+            )
+        });
+        if !is_coming_up {
+            let status = answer(client.maintenance().status(rpc::StatusRequest {})).await;
+            return Ok(status.ok().map(|status| status.version));
+        }
+        tokio::time::sleep(ASK_INTERVAL).await;
+    }
+}
+
+async fn decode(
+    vault: &Vault<ReadOnly>,
+    manifest: &Manifest,
+    keys: &Keys,
+    work_dir: PathBuf,
+) -> Result<Expected> {
+    let content =
+        holdfast_restore::content::open(vault, manifest, keys, &work_dir, &progress::silent)
+            .await?;
+    let read = tokio::task::spawn_blocking(move || Expected::read(content)).await;
+    read.unwrap_or_else(|error| Err(Error::member(format!("cannot be compared: {error}"))))
+}
+
+fn facts(case: &Case<'_>, plan: &RestorePlan, manifest: &Manifest) -> Facts {
+    let content = &manifest.content;
+    let told_hash = match &manifest.source_hash {
+        SourceHash::Told { hash, revision, .. } if *revision == content.revision => Ok(*hash),
+        SourceHash::Told { revision, .. } => Err(format!("it told that of revision {revision}")),
+        SourceHash::Unavailable { reason } => Err(reason.clone()),
+    };
+    let restored_file = match plan.target {
+        Target::Holdfast => None,
+        Target::Etcd => Some(plan.data_dir.join("member/snap/db")),
+    };
+    Facts {
+        id: case.options.id,
+        revision: content.revision,
+        recorded_hash: content.hash_kv,
+        told_hash,
+        recorded_keys: content.keys,
+        wanted_keys: case.options.wanted_keys,
+        revision_after: plan.revision_after,
+        highest_seen: plan.highest_seen,
+        restored_file,
+        scratch: case.scratch.path().to_owned(),
+    }
+}
+
+fn backup_record(plan: &RestorePlan, manifest: &Manifest) -> BackupRecord {
+    BackupRecord {
+        id: manifest.id,
+        sequence: manifest.sequence,
+        manifest: plan.manifest,
+        content: manifest.content.digest,
+        time: manifest.started,
+        revision: manifest.content.revision,
+        hash_kv: manifest.content.hash_kv,
+        keys: manifest.content.keys,
+        bytes: manifest.content.bytes,
+        stored_bytes: manifest.stored_bytes(),
+        level: plan.level,
+    }
+}
+
+fn rpo_record(options: &DrillOptions, plan: &RestorePlan) -> RpoRecord {
+    let newest_known = options
+        .known
+        .map_or(plan.highest_seen, |(revision, _)| revision);
+    let newest_known = newest_known.max(plan.revision);
+    RpoRecord {
+        age: (options.now - plan.time)
+            .to_std()
+            .map(Span::from)
+            .unwrap_or_default(),
+        newest_known,
+        newest_known_at: options.known.map(|(_, at)| at),
+        revisions_missing: u64::try_from(newest_known - plan.revision).unwrap_or(0),
+        objective: options.rpo,
+    }
+}
+
+fn prefix_records(expected: &Expected) -> Vec<PrefixRecord> {
+    let digest = |prefix: &Bytes| holdfast_restore::Digest::of(prefix).short();
+    let record = |prefix: &Bytes| PrefixRecord {
+        digest: digest(prefix),
+        keys: expected.count_with(prefix),
+    };
+    let mut records: Vec<PrefixRecord> = expected.prefixes().iter().map(record).collect();
+    records.sort_by(|left, right| {
+        right
+            .keys
+            .cmp(&left.keys)
+            .then(left.digest.cmp(&right.digest))
+    });
+    records.truncate(PREFIXES_TOLD);
+    records
+}

@@ -1,0 +1,112 @@
+//! Drills that pass, and what they say.
+
+use chrono::TimeDelta;
+use holdfast_drills::{CHECK_NAMES, DrillOptions, Outcome, TargetKind, publish, reports};
+use holdfast_policies::{Level, Span};
+use holdfast_restore::{Catalog, Trust};
+
+use super::stage::{K8S, SMALL, Stage, noon, targets};
+
+#[tokio::test]
+async fn a_drill_of_a_good_backup_passes_on_every_target() {
+    for target in targets() {
+        let stage = Stage::new().await;
+        let id = stage.backup(SMALL).await;
+        let options = DrillOptions {
+            target,
+            known: Some((500, noon() + TimeDelta::minutes(19))),
+            rto: Some(Span::from_secs(600)),
+            rpo: Some(Span::from_secs(60)),
+            ..stage.options()
+        };
+        let report = stage.drill(&options).await;
+        assert_eq!(report.outcome, Outcome::Passed, "{report}");
+
+        let names: Vec<&str> = report
+            .checks
+            .iter()
+            .map(|check| check.name.as_str())
+            .collect();
+        assert_eq!(names, CHECK_NAMES);
+        let backup = report.backup.as_ref().unwrap();
+        assert_eq!(
+            (backup.id, backup.revision, backup.keys > 0),
+            (id, 452, true)
+        );
+        let restored = report.restored.as_ref().unwrap();
+        assert_eq!(restored.revision, 452 + restored.bump);
+        assert!(restored.bump >= 1_000_000_000, "{restored:?}");
+        let phases: Vec<&str> = report
+            .phases
+            .iter()
+            .map(|phase| phase.name.as_str())
+            .collect();
+        assert_eq!(
+            phases,
+            ["pick", "restore", "boot", "decode", "check", "teardown"]
+        );
+        assert!(report.rto.is_some_and(|rto| rto > Span::ZERO));
+        assert_eq!(report.is_rto_met(), Some(true));
+        let rpo = report.rpo.as_ref().unwrap();
+        assert_eq!(
+            (rpo.age, rpo.revisions_missing),
+            (Span::from_secs(1200), 48)
+        );
+        assert_eq!(report.is_rpo_met(), Some(false));
+    }
+}
+
+#[tokio::test]
+async fn a_control_plane_passes_with_its_prefixes_counted_and_not_named() {
+    let stage = Stage::new().await;
+    stage.backup(K8S).await;
+    let report = stage.drill(&stage.options()).await;
+    assert_eq!(report.outcome, Outcome::Passed, "{report}");
+    assert!(report.prefixes.len() > 5, "{report:?}");
+    let json = serde_json::to_string(&report).unwrap();
+    assert!(!json.contains("registry"), "a report names keys");
+}
+
+#[tokio::test]
+async fn a_published_drill_proves_its_backup_and_reads_back() {
+    let stage = Stage::new().await;
+    let id = stage.backup(SMALL).await;
+    let report = stage.drill(&stage.options()).await;
+    publish(&stage.vault, &report, &stage.signer).await.unwrap();
+
+    let trust = &stage.keys.trust;
+    let catalog = Catalog::load(&stage.vault, &stage.cluster, trust, None)
+        .await
+        .unwrap();
+    assert_eq!(catalog.get(id).unwrap().level(), Some(Level::L3));
+    assert_eq!(
+        reports(&stage.vault, &stage.cluster, trust).await.unwrap(),
+        [report]
+    );
+    let strangers = Trust::default();
+    assert_eq!(
+        reports(&stage.vault, &stage.cluster, &strangers)
+            .await
+            .unwrap(),
+        []
+    );
+}
+
+#[tokio::test]
+async fn a_drill_takes_the_backup_it_is_told_to() {
+    let stage = Stage::new().await;
+    let older = stage.backup(SMALL).await;
+    stage.backup(SMALL).await;
+    let pick = Some(holdfast_restore::Pick::Id(older));
+    let report = stage
+        .drill(&DrillOptions {
+            pick,
+            ..stage.options()
+        })
+        .await;
+    assert_eq!(report.backup.unwrap().id, older);
+    assert_eq!(
+        (report.outcome, report.target),
+        (Outcome::Passed, TargetKind::Holdfast)
+    );
+}

@@ -1,0 +1,13 @@
+//! Whole drills over local vaults and golden snapshots.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "tests may fail by panicking"
+)]
+
+mod bad;
+mod good;
+mod report;
+mod stage;
+mod teardown;

@@ -19,12 +19,6 @@ impl Clock {
         Self(Arc::new(Utc::now))
     }
 
-    /// A clock that answers what `read` answers.
-    #[cfg(test)]
-    pub(crate) fn from_fn(read: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(read))
-    }
-
     /// Now, in UTC.
     pub(crate) fn now(&self) -> DateTime<Utc> {
         (self.0)()

@@ -28,7 +28,7 @@ use crate::{health, keys};
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often the vault is read for the status page and the metrics, at least.
-const EVIDENCE_PERIOD: Duration = Duration::from_secs(60);
+const EVIDENCE_PERIOD: Duration = Duration::from_mins(1);
 
 /// A task's name and how it ended.
 type Ended = (String, Result<(), Failure>);
@@ -79,7 +79,7 @@ impl Daemon {
         let board = Board::default();
         let (evidence, seen) = watch::channel(Vec::new());
         let (refresh, asked) = watch::channel(());
-        let member = self.store.as_ref().map(|store| store.member().clone());
+        let member = self.store.as_ref().map(RunningStore::member);
         if settings.config.appliance.admin.enabled {
             let shared = Shared {
                 board: board.clone(),
@@ -91,14 +91,14 @@ impl Daemon {
             self.own("admin", admin.serve(self.stop.clone()));
         }
         let mut doors = Doors::default();
-        let shop = Shop {
+        let shop = Arc::new(Shop {
             settings: Arc::clone(&settings),
             clock: context.clock.clone(),
             global: context.global().clone(),
             member: member.clone(),
             board,
             refresh,
-        };
+        });
         for source in &settings.config.restore.sources {
             for (name, task) in shop.tasks(source, &mut doors, &self.stop).await? {
                 self.own(&name, task);

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::config::{Settings, Source};
 use crate::failure::{ErrorName, Failure, OrFail as _};
-use crate::jobs::drill::{self, DrillSummary};
+use crate::jobs::drill::{self, DrillWords};
 use crate::{keys, vaults};
 
 /// A backup in a few words.
@@ -40,9 +40,9 @@ pub(crate) struct SourceStatus {
     /// Backups in the vault.
     pub(crate) backups: usize,
     /// The newest drill.
-    pub(crate) last_drill: Option<DrillSummary>,
+    pub(crate) last_drill: Option<DrillWords>,
     /// The newest drill that passed.
-    pub(crate) last_passed_drill: Option<DrillSummary>,
+    pub(crate) last_passed_drill: Option<DrillWords>,
     /// When the next backup is planned.
     pub(crate) next_backup: Option<DateTime<Utc>>,
     /// When the next drill is planned.
@@ -66,8 +66,8 @@ pub(crate) async fn gather(
     };
     let (catalog, drills) = match read(settings, source, &trust).await {
         Ok((vault, catalog)) => {
-            let drills = drill::reports(&vault, &source.name, &trust).await?;
-            (Some(catalog), drills)
+            let reports = drill::reports(&vault, &source.name, &trust).await?;
+            (Some(catalog), reports.iter().map(DrillWords::of).collect())
         }
         // No vault yet is an answer: there is no evidence at all.
         Err(failure) if failure.name() == ErrorName::NoBackup => (None, Vec::new()),
@@ -107,7 +107,7 @@ async fn read(
     Ok((vault, catalog))
 }
 
-fn evidence(catalog: Option<&Catalog>, drills: &[DrillSummary], level: Level) -> Evidence {
+fn evidence(catalog: Option<&Catalog>, drills: &[DrillWords], level: Level) -> Evidence {
     let newest_at = |level: Level| {
         let mut newest_first = catalog.into_iter().flat_map(|one| one.backups.iter().rev());
         newest_first
@@ -132,7 +132,7 @@ fn point(backup: &Backup) -> BackupPoint {
     }
 }
 
-fn drill_point(drill: &DrillSummary) -> DrillPoint {
+fn drill_point(drill: &DrillWords) -> DrillPoint {
     DrillPoint {
         id: drill.id,
         time: drill.ended,
@@ -202,9 +202,9 @@ impl fmt::Display for SourceStatus {
         )?;
         let proven = self.newest_proven.as_ref().map(ToString::to_string);
         writeln!(f, "  newest proven     {}", or_none(proven))?;
-        let drill = self.last_drill.as_ref().map(DrillSummary::line);
+        let drill = self.last_drill.as_ref().map(DrillWords::line);
         writeln!(f, "  last drill        {}", or_none(drill))?;
-        writeln!(f, "  in the vault      {} backups", self.backups)?;
+        writeln!(f, "  backups           {} in the vault", self.backups)?;
         let planned = |next: Option<DateTime<Utc>>| next.map_or("not planned".to_owned(), moment);
         writeln!(f, "  next backup       {}", planned(self.next_backup))?;
         write!(f, "  next drill        {}", planned(self.next_drill))?;

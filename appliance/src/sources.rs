@@ -1,10 +1,15 @@
 //! The sources of these settings, ready to be read.
 
+use std::time::Duration;
+
 use holdfast_restore::source::{EtcdSource, EtcdSpec, Source, SourceSpec};
 
 use crate::config::{self, Settings};
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::stores::RunningMember;
+
+/// Longest wait for a source to say its newest revision, where that is only nice to know.
+const REVISION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes `source` ready; the bundled one needs the running `member`.
 pub(crate) fn open(
@@ -46,4 +51,10 @@ fn resolved(settings: &Settings, mut spec: EtcdSpec) -> EtcdSpec {
         user.password_file = settings.resolve(&user.password_file);
     }
     spec
+}
+
+/// The newest revision of a source, where it answers soon.
+pub(crate) async fn newest_revision(opened: &dyn Source) -> Option<i64> {
+    let asked = tokio::time::timeout(REVISION_PATIENCE, opened.latest_revision()).await;
+    asked.ok()?.ok().map(|observed| observed.revision)
 }

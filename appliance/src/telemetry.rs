@@ -21,16 +21,28 @@ pub(crate) enum LogFormat {
     Text,
 }
 
+/// The consensus library says at `info` what only its own authors need.
+fn with_quiet_raft(level: &str) -> String {
+    let is_wanted = level.contains("openraft") || matches!(level, "debug" | "trace");
+    if is_wanted {
+        level.to_owned()
+    } else {
+        format!("{level},openraft=warn")
+    }
+}
+
 /// Starts logging at `level` (`error`, `warn`, `info`, `debug`, `trace`, or a filter such as
 /// `info,holdfast_store=debug`); call it once.
 pub(crate) fn start(level: &str, format: LogFormat) -> Result<(), Failure> {
-    let filter = EnvFilter::builder().parse(level).map_err(|error| {
-        Failure::usage(
+    let filter = EnvFilter::builder()
+        .parse(with_quiet_raft(level))
+        .map_err(|error| {
+            Failure::usage(
             format!("the log level `{level}` is not one"),
             "use error, warn, info, debug or trace, or a filter such as info,holdfast_store=debug",
         )
         .because(&error)
-    })?;
+        })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);

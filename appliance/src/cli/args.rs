@@ -58,10 +58,11 @@ pub(crate) struct Global {
         long,
         global = true,
         env = "HOLDFAST_CONFIG",
+        hide_env_values = true,
         value_name = "FILE"
     )]
     pub(crate) config: Option<PathBuf>,
-    /// Sets one key over the file, as `policies.schedule=@daily`; may be repeated
+    /// Sets one key over the file, as `policies.backup.schedule=@daily`; may be repeated
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// The form of the answer
@@ -70,19 +71,27 @@ pub(crate) struct Global {
         long,
         global = true,
         env = "HOLDFAST_WRITE_OUT",
+        hide_env_values = true,
         value_enum,
         default_value_t,
         value_name = "FORM"
     )]
     pub(crate) write_out: Format,
     /// What to log: error, warn, info, debug, trace, or a filter
-    #[arg(long, global = true, env = "HOLDFAST_LOG_LEVEL", value_name = "LEVEL")]
+    #[arg(
+        long,
+        global = true,
+        env = "HOLDFAST_LOG_LEVEL",
+        hide_env_values = true,
+        value_name = "LEVEL"
+    )]
     pub(crate) log_level: Option<String>,
     /// The form of the log lines
     #[arg(
         long,
         global = true,
         env = "HOLDFAST_LOG_FORMAT",
+        hide_env_values = true,
         value_enum,
         value_name = "FORM"
     )]

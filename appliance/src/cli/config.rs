@@ -12,8 +12,8 @@ use crate::keys;
 const PRINT_EXAMPLES: &str = "\
 Examples:
   holdfast config print                                 what is in force, defaults included
-  holdfast config print --set policies.schedule=@daily  with one key changed
-  HOLDFAST_POLICIES__SCHEDULE=@daily holdfast config print";
+  holdfast config print --set policies.backup.schedule=@daily  with one key changed
+  HOLDFAST_POLICIES__BACKUP__SCHEDULE=@daily holdfast config print";
 
 /// Check and print the configuration.
 #[derive(Debug, Subcommand)]

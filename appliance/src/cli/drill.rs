@@ -1,13 +1,17 @@
 //! `holdfast drill`: rehearse a restore, and read what earlier rehearsals measured.
 
 use clap::{Args, Subcommand};
+use holdfast_drills::DrillReport;
+use serde::Serialize;
 
 use super::dispatch::Context;
 use crate::exit_code::ExitCode;
-use crate::failure::{ErrorName, Failure};
-use crate::jobs::drill::{self, ChildAnswer, DrillSummary};
+use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::jobs::control::{self, Answer, Ask};
+use crate::jobs::drill::{self, ChildAnswer, DrillWords, Wishes};
+use crate::jobs::rehearsal;
 use crate::output::write_out;
-use crate::{keys, vaults};
+use crate::{keys, sources, vaults};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -41,7 +45,10 @@ pub(crate) enum DrillCommand {
     Show(ShowArgs),
     /// What `drill run` starts: the rehearsal itself, at low priority
     #[command(hide = true)]
-    Child(RunArgs),
+    Child(ChildArgs),
+    /// What a rehearsal starts: the restored member, until its input ends
+    #[command(hide = true)]
+    Member,
 }
 
 /// Rehearse a restore now.
@@ -53,6 +60,16 @@ pub(crate) struct RunArgs {
     /// The source, where there are several
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
+}
+
+/// The rehearsal itself.
+#[derive(Debug, Args)]
+pub(crate) struct ChildArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// The newest revision of the source known
+    #[arg(long, value_name = "REVISION")]
+    newest_known: Option<i64>,
 }
 
 /// List the rehearsals on record.
@@ -82,28 +99,50 @@ pub(crate) async fn run(command: &DrillCommand, context: &Context) -> Result<Exi
         DrillCommand::List(args) => list(args, context).await,
         DrillCommand::Show(args) => show(args, context).await,
         DrillCommand::Child(args) => child(args, context).await,
+        DrillCommand::Member => member().await,
     }
 }
 
 async fn rehearse(args: &RunArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
     let source = settings.source(args.source.as_deref())?;
-    context
-        .output
-        .note(format!("rehearsing a restore of `{}` ...", source.name));
-    let id = args.id.as_deref();
-    let summary = drill::run_child(&settings, context.global(), source.name.as_str(), id).await?;
-    context.output.show(&summary, text_of)?;
-    Ok(drill::exit_code(&summary))
+    let ask = Ask::Drill {
+        source: source.name.to_string(),
+    };
+    if args.id.is_none() {
+        match control::ask(&settings.data_dir(), &ask).await? {
+            None => {}
+            Some(Answer::Drill(report)) => return told(&report, context),
+            Some(Answer::Failed(failure)) => return Err(failure),
+            Some(Answer::Backup(_)) => {
+                let what = "the daemon answered something else";
+                return Err(Failure::new(ErrorName::Unexpected, what));
+            }
+        }
+    }
+    let newest_known = match sources::open(&settings, source, None) {
+        Ok(opened) => sources::newest_revision(opened.as_ref()).await,
+        Err(_not_running) => None,
+    };
+    let wishes = Wishes {
+        backup: args.id.as_deref(),
+        newest_known,
+    };
+    let report = drill::run(&settings, context.global(), source, &context.clock, wishes).await?;
+    told(&report, context)
 }
 
-async fn child(args: &RunArgs, context: &Context) -> Result<ExitCode, Failure> {
-    drill::become_a_careful_child();
-    let outcome = drill::rehearse(context, args.source.as_deref(), args.id.as_deref()).await;
-    let (answer, code) = match outcome {
-        Ok(summary) => {
-            let code = drill::exit_code(&summary);
-            (ChildAnswer::Drill(Box::new(summary)), code)
+fn told(report: &DrillReport, context: &Context) -> Result<ExitCode, Failure> {
+    context.output.show(report, ToString::to_string)?;
+    Ok(drill::exit_code(report))
+}
+
+async fn child(args: &ChildArgs, context: &Context) -> Result<ExitCode, Failure> {
+    rehearsal::become_a_careful_child();
+    let (answer, code) = match child_outcome(args, context).await {
+        Ok(report) => {
+            let code = drill::exit_code(&report);
+            (ChildAnswer::Report(Box::new(report)), code)
         }
         Err(failure) => {
             let code = failure.exit_code();
@@ -116,24 +155,52 @@ async fn child(args: &RunArgs, context: &Context) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
+async fn child_outcome(args: &ChildArgs, context: &Context) -> Result<DrillReport, Failure> {
+    let settings = context.settings()?;
+    let source = settings.source(args.run.source.as_deref())?;
+    let wishes = Wishes {
+        backup: args.run.id.as_deref(),
+        newest_known: args.newest_known,
+    };
+    rehearsal::rehearse(&settings, source, &context.clock, wishes).await
+}
+
+async fn member() -> Result<ExitCode, Failure> {
+    rehearsal::become_a_careful_child();
+    holdfast_drills::run_scratch_member()
+        .await
+        .or_fail("the scratch member ended")?;
+    Ok(ExitCode::Done)
+}
+
 async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
     let (trust, vault) = (keys::trust(&settings)?, vaults::read(&settings).await?);
     let mut all = Vec::new();
     for source in settings.sources(args.source.as_deref())? {
-        all.extend(drill::reports(&vault, &source.name, &trust).await?);
+        for report in drill::reports(&vault, &source.name, &trust).await? {
+            let words = DrillWords::of(&report);
+            all.push(Listed {
+                source: source.name.to_string(),
+                words,
+            });
+        }
     }
     context.output.show(&all, |all| {
         if all.is_empty() {
             return "no drills yet; `holdfast drill run` makes one".to_owned();
         }
-        let lines: Vec<String> = all
-            .iter()
-            .map(|one| format!("{}  {}  {}", one.id, one.source, one.line()))
-            .collect();
+        let line = |one: &Listed| format!("{}  {}  {}", one.words.id, one.source, one.words.line());
+        let lines: Vec<String> = all.iter().map(line).collect();
         lines.join("\n")
     })?;
     Ok(ExitCode::Done)
+}
+
+#[derive(Serialize)]
+struct Listed {
+    source: String,
+    words: DrillWords,
 }
 
 async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode, Failure> {
@@ -148,38 +215,11 @@ async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode, Failure> {
         .ok_or_else(|| {
             Failure::new(
                 ErrorName::NotFound,
-                format!("there is no drill `{wanted}` of `{}`", source.name),
+                format!(
+                    "there is no report of a drill `{wanted}` of `{}`",
+                    source.name
+                ),
             )
         })?;
-    context.output.show(found, text_of)?;
-    Ok(drill::exit_code(found))
-}
-
-fn text_of(summary: &DrillSummary) -> String {
-    let or_unknown = |span: Option<holdfast_policies::Span>| {
-        span.map_or("unknown".to_owned(), |one| one.to_string())
-    };
-    let word = if summary.is_passed {
-        "PASSED"
-    } else {
-        "FAILED"
-    };
-    let level = summary.level.map_or("none".to_owned(), |level| {
-        format!("{level} ({})", level.word())
-    });
-    let mut text = format!(
-        "drill     {} {word}\n  backup  {}\n  RTO     {} from choosing the backup until serving\n  \
-         RPO     {} would have been lost\n  proves  {level}",
-        summary.id,
-        summary.backup,
-        or_unknown(summary.rto),
-        or_unknown(summary.rpo),
-    );
-    for check in &summary.checks {
-        text.push_str(&format!(
-            "\n  {:7} {}: {}",
-            check.outcome, check.name, check.detail
-        ));
-    }
-    text
+    told(found, context)
 }

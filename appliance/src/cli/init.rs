@@ -70,7 +70,7 @@ pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<ExitCode, Failur
         Sealing::Age => {
             let mut recipients = vec![made.recipient.text().to_owned()];
             recipients.extend(args.recipient.iter().cloned());
-            Example::sealed_for(recipients)
+            Example::sealed_for(&recipients)
         }
     };
     write_new(&file, &config::render_example(&example))?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use holdfast_restore::Verifier;
 use serde::Serialize;
 
 use super::dispatch::Context;
@@ -111,7 +112,7 @@ fn show(context: &Context) -> Result<ExitCode, Failure> {
         trusted_signers: keys::trust(&settings)?
             .keys()
             .iter()
-            .map(|key| key.to_text())
+            .map(Verifier::to_text)
             .collect(),
     };
     context.output.show(&shape, |shape| {

@@ -46,6 +46,10 @@ told to start anew instead of missing changes in silence.";
 /// Rebuild a cluster from a backup.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 pub(crate) struct RestoreArgs {
     /// The backup, by the beginning of its id
     #[arg(conflicts_with_all = ["latest", "at", "revision"])]
@@ -285,25 +289,20 @@ fn text_of(shape: &Shape) -> String {
         return String::new();
     };
     let plan = &shape.plan;
-    let mut text = format!(
+    let mut lines = vec![format!(
         "restored: {} keys, revision {} (HashKV {} at {} before the bump), cluster {:x}",
         outcome.keys, outcome.revision, outcome.hash_kv, plan.revision, outcome.cluster_id
-    );
-    for note in &shape.notes {
-        text.push_str(&format!("\nnote: {note}"));
-    }
-    for member in &outcome.written {
-        let program = match plan.target {
-            holdfast_restore::Target::Holdfast => "holdfast store",
-            holdfast_restore::Target::Etcd => "etcd",
-        };
-        text.push_str(&format!(
-            "\nstart it: {program} --name {} --data-dir {}",
-            member.name,
-            member.data_dir.display()
-        ));
-    }
-    text
+    )];
+    lines.extend(shape.notes.iter().map(|note| format!("note: {note}")));
+    let program = match plan.target {
+        holdfast_restore::Target::Holdfast => "holdfast store",
+        holdfast_restore::Target::Etcd => "etcd",
+    };
+    lines.extend(outcome.written.iter().map(|member| {
+        let (name, dir) = (&member.name, member.data_dir.display());
+        format!("start it: {program} --name {name} --data-dir {dir}")
+    }));
+    lines.join("\n")
 }
 
 #[derive(Serialize)]

@@ -8,7 +8,7 @@ pub(crate) struct Example {
 
 impl Example {
     /// Backups sealed for these recipients.
-    pub(crate) fn sealed_for(recipients: Vec<String>) -> Self {
+    pub(crate) fn sealed_for(recipients: &[String]) -> Self {
         let lines: Vec<String> = recipients
             .iter()
             .map(|one| format!("      - {one}"))
@@ -27,7 +27,7 @@ impl Example {
 
     /// The file in the repository: a recipient nobody has the identity of.
     pub(crate) fn sample() -> Self {
-        Self::sealed_for(vec![
+        Self::sealed_for(&[
             "age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2z".to_owned(),
         ])
     }

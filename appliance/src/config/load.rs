@@ -11,7 +11,7 @@ use crate::failure::{ErrorName, Failure};
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Environment variables with this prefix and a double underscore set one key:
-/// `HOLDFAST_POLICIES__SCHEDULE=@daily`.
+/// `HOLDFAST_POLICIES__BACKUP__SCHEDULE=@daily`.
 const ENV_PREFIX: &str = "HOLDFAST_";
 
 /// Where a file is looked for when none is named.
@@ -128,7 +128,7 @@ fn from_flag(flag: &str) -> Result<(String, String, String), Failure> {
     let (path, value) = flag.split_once('=').ok_or_else(|| {
         Failure::usage(
             format!("--set {flag} has no `=`"),
-            "write --set section.key=value, such as --set policies.schedule=@daily",
+            "write --set section.key=value, such as --set policies.backup.schedule=@daily",
         )
     })?;
     Ok((
@@ -159,7 +159,7 @@ fn lay_over(config: Config, overlay: &[(String, String, String)]) -> Result<Conf
             Err(first) => {
                 // `2` may be meant as text.
                 set(&mut tree, path, Value::String(text.clone())).map_err(&invalid)?;
-                Config::deserialize_value(tree.clone()).map_err(|_| invalid(first))?
+                Config::deserialize_value(tree.clone()).map_err(|_as_text| invalid(first))?
             }
         };
     }
@@ -275,6 +275,12 @@ mod tests {
         assert!(laid(&[], &[("HOLDFAST_STORE__NMAE", "x")]).is_err());
         assert!(parse("store: {nmae: x}").unwrap_err().contains("nmae"));
         assert!(laid(&["store.name"], &[]).is_err());
+    }
+
+    #[test]
+    fn a_named_file_must_exist() {
+        let file = Path::new("/nonexistent/none.yaml");
+        assert!(load(Some(file), &[], std::iter::empty()).is_err());
     }
 
     #[test]

@@ -73,7 +73,7 @@ section! {
         /// What clients are told to connect to; empty means `listen_client_urls`.
         advertise_client_urls: Vec<String> = Vec::new(),
         /// The address of the member in its cluster's member list.
-        peer_urls: Vec<String> = vec!["http://127.0.0.1:2380".to_owned()],
+        peer_urls: Vec<String> = vec!["http://localhost:2380".to_owned()],
         /// How large the state may grow before writes are refused; 0 is etcd's 2 GiB.
         quota: ByteSize = ByteSize::new(0),
         /// Forgetting superseded revisions.

@@ -11,7 +11,7 @@ use super::stage::Stage;
 use crate::failure::{Failure, OrFail as _};
 
 /// Longest time one command of the story may take.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(2);
 /// Longest time a store may take to answer.
 pub(super) const SERVING_PATIENCE: Duration = Duration::from_secs(20);
 

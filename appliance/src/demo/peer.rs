@@ -13,7 +13,7 @@ use super::commands::SERVING_PATIENCE;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 
 /// Longest wait for a build of etcd, from the moment its scene begins.
-const BUILD_PATIENCE: Duration = Duration::from_secs(120);
+const BUILD_PATIENCE: Duration = Duration::from_mins(2);
 
 /// The package of etcd's server, pinned in `interop/peers/go.mod`.
 const PACKAGE: &str = "go.etcd.io/etcd/server/v3";

@@ -14,7 +14,7 @@ use crate::failure::{Failure, OrFail as _};
 use crate::output::Output;
 
 /// Longest wait for the folder's removal and the like.
-const OVERALL_TIMEOUT: Duration = Duration::from_secs(600);
+const OVERALL_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// What the audience asked for.
 #[derive(Debug, Clone)]
@@ -80,17 +80,19 @@ pub(crate) async fn tell(options: &Options, output: Output) -> Result<ExitCode, 
 fn text_of(told: &Told) -> String {
     let unknown = || "unknown".to_owned();
     let facts: usize = told.scenes.iter().map(|scene| scene.facts.len()).sum();
-    let mut text = format!(
+    let mut lines = vec![format!(
         "\nThe end: {facts} facts checked in {} s. Back in {} (RTO), would have lost {} (RPO).",
         told.seconds,
         told.rto.clone().unwrap_or_else(unknown),
         told.rpo.clone().unwrap_or_else(unknown),
+    )];
+    lines.extend(
+        told.skipped
+            .iter()
+            .map(|skipped| format!("Skipped: {skipped}")),
     );
-    for skipped in &told.skipped {
-        text.push_str(&format!("\nSkipped: {skipped}"));
-    }
-    text.push_str("\nNext: `holdfast init`, read holdfast.yaml, `holdfast run`.");
-    text
+    lines.push("Next: `holdfast init`, read holdfast.yaml, `holdfast run`.".to_owned());
+    lines.join("\n")
 }
 
 /// The folder as `holdfast init` makes it, with ports of its own.

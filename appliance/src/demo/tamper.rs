@@ -31,9 +31,9 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
         for entry in fs::read_dir(&next).or_fail(what())? {
             let path = entry.or_fail(what())?.path();
             if path.is_dir() {
-                open.push(path)
+                open.push(path);
             } else {
-                found.push(path)
+                found.push(path);
             }
         }
         if found.len() > FILES_MAX {

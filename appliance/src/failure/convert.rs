@@ -2,6 +2,8 @@
 
 use holdfast_restore::{Error as RestoreError, ErrorKind};
 
+use holdfast_store::error::{Error as StoreError, ErrorKind as StoreErrorKind};
+
 use super::name::ErrorName;
 use super::report::Failure;
 
@@ -14,6 +16,21 @@ pub(crate) trait OrFail<T> {
 impl<T> OrFail<T> for Result<T, RestoreError> {
     fn or_fail(self, what: impl Into<String>) -> Result<T, Failure> {
         self.map_err(|error| from_restore(what.into(), &error))
+    }
+}
+
+impl<T> OrFail<T> for Result<T, holdfast_drills::Error> {
+    fn or_fail(self, what: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| match &error {
+            holdfast_drills::Error::Restore { source } => from_restore(what.into(), source),
+            _ => Failure::new(by_kind(error.kind()), what).because(&error),
+        })
+    }
+}
+
+impl<T> OrFail<T> for Result<T, StoreError> {
+    fn or_fail(self, what: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| from_store(what.into(), &error))
     }
 }
 
@@ -54,6 +71,23 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
             failure.next("free the space, or name a data directory on a larger disk")
         }
         _ => failure,
+    }
+}
+
+fn from_store(what: String, error: &StoreError) -> Failure {
+    let name = match error.kind() {
+        StoreErrorKind::Invalid => ErrorName::Usage,
+        StoreErrorKind::NotFound => ErrorName::NotFound,
+        StoreErrorKind::Conflict => ErrorName::InUse,
+        StoreErrorKind::Denied => ErrorName::Denied,
+        StoreErrorKind::Exhausted => ErrorName::Exhausted,
+        StoreErrorKind::Unavailable => ErrorName::Unavailable,
+        StoreErrorKind::Corrupt => ErrorName::Corrupt,
+        StoreErrorKind::Internal => ErrorName::Unexpected,
+    };
+    match error {
+        StoreError::Io { source, .. } => Failure::io(what, source).because(error),
+        _ => Failure::new(name, what).because(error),
     }
 }
 

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use holdfast_policies::ClusterName;
+use holdfast_store::datadir::durable;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Settings;
@@ -35,7 +36,7 @@ pub(crate) fn accept(
     let mut bytes = serde_json::to_vec(&accepted)
         .map_err(|e| Failure::unexpected("the note could not be laid out", &e))?;
     bytes.push(b'\n');
-    std::fs::write(&file, &bytes).or_fail(format!("{} was not written", file.display()))
+    durable::write_file(&file, &bytes).or_fail(format!("{} was not written", file.display()))
 }
 
 /// Whether this host restored the cluster with this id as `source`.

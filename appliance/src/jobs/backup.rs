@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use holdfast_policies::{Level, SnapshotId};
+use holdfast_policies::{Generation, Level, SnapshotId};
 use holdfast_restore::key::{Keys, Signer};
 use holdfast_restore::{
     CaptureOptions, Captured, Catalog, Proof, ReadBack, ReadWrite, Sealer, Source, Vault,
@@ -16,7 +16,7 @@ use holdfast_restore::{
 use serde::{Deserialize, Serialize};
 
 use super::scheduler::Outcome;
-use super::{acceptance, prune};
+use super::{acceptance, ownership, prune};
 use crate::clock::Clock;
 use crate::config::{self, Settings};
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -38,6 +38,8 @@ pub(crate) struct BackupReport {
     pub(crate) id: SnapshotId,
     /// Its place in the chain.
     pub(crate) sequence: u64,
+    /// Its generation.
+    pub(crate) generation: Generation,
     /// Revision of its content.
     pub(crate) revision: i64,
     /// Live keys in it.
@@ -95,6 +97,10 @@ impl BackupReport {
 pub(crate) struct Wishes {
     /// The source has become another cluster on purpose.
     pub(crate) accept_new_cluster: bool,
+    /// This process owns the source: it claims a generation and is refused once another did.
+    pub(crate) is_owner: bool,
+    /// The generation claimed by an earlier run of this process.
+    pub(crate) claimed: Option<Generation>,
 }
 
 /// What one run works with.
@@ -142,6 +148,7 @@ pub(crate) async fn run(
         source: source.name.to_string(),
         id: captured.manifest.id,
         sequence: captured.manifest.sequence.0,
+        generation: captured.manifest.generation,
         revision: content.revision,
         keys: content.keys,
         bytes: content.bytes,
@@ -170,18 +177,15 @@ impl Run<'_> {
         sealer: &Sealer,
         wishes: Wishes,
     ) -> Result<Captured, Failure> {
-        let options = CaptureOptions {
-            cluster: self.source.name.clone(),
-            now: self.clock.now(),
-            trust: self.keys.trust.clone(),
-            generation: None,
-            accept_new_cluster: wishes.accept_new_cluster || self.is_restored_here(opened).await,
-            read_back: ReadBack::Sizes,
-            work_dir: work_dir(self.settings)?,
-            ledger: Some(ledger_file(self.settings, self.source)?),
-            part_bytes: holdfast_restore::part::PART_BYTES,
-            attempts: ATTEMPTS,
-        };
+        let (cluster, now) = (self.source.name.clone(), self.clock.now());
+        let mut options = CaptureOptions::new(cluster, now, work_dir(self.settings)?);
+        options.trust = self.keys.trust.clone();
+        options.generation = self.generation(wishes).await?;
+        options.accept_new_cluster =
+            wishes.accept_new_cluster || self.is_restored_here(opened).await;
+        options.read_back = ReadBack::Sizes;
+        options.ledger = Some(ledger_file(self.settings, self.source)?);
+        options.attempts = ATTEMPTS;
         let progress = self.meter.sink();
         let captured = capture(
             &options,
@@ -194,7 +198,23 @@ impl Run<'_> {
         .await
         .or_fail(format!("no backup of `{}` was taken", self.source.name))?;
         self.notes.extend(captured.warnings.iter().cloned());
+        if wishes.is_owner {
+            let (source, generation) = (&self.source.name, captured.manifest.generation);
+            ownership::remember(self.settings, source, generation)?;
+        }
         Ok(captured)
+    }
+
+    /// The generation that the owner of the source writes; anybody else goes on with the newest.
+    async fn generation(&self, wishes: Wishes) -> Result<Option<Generation>, Failure> {
+        if !wishes.is_owner {
+            return Ok(None);
+        }
+        if let Some(claimed) = wishes.claimed {
+            return Ok(Some(claimed));
+        }
+        let catalog = self.catalog().await?;
+        ownership::claim(self.settings, &catalog).map(Some)
     }
 
     /// Whether the source is a cluster that this host restored.

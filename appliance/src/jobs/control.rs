@@ -7,12 +7,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use holdfast_drills::DrillReport;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::backup::BackupReport;
-use super::drill::DrillSummary;
 use crate::failure::{Failure, OrFail as _};
 
 /// Longest request, in bytes.
@@ -47,7 +47,7 @@ pub(crate) enum Answer {
     /// The backup that was taken.
     Backup(Box<BackupReport>),
     /// The drill that was run.
-    Drill(Box<DrillSummary>),
+    Drill(Box<DrillReport>),
     /// It did not work.
     Failed(Failure),
 }

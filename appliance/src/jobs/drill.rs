@@ -1,66 +1,89 @@
-//! A drill: the same program as a child of low priority, so that whatever a rehearsal does, the
-//! store and the backups of this process go on.
+//! A drill: the same program as a child of low priority that can only read the vault, so that
+//! whatever a rehearsal does, the store and the backups of this process go on. What it found is
+//! signed and stored by this side.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use holdfast_policies::{ClusterName, DrillId, Level, SnapshotId, Span};
+use holdfast_drills::{DrillReport, Outcome as DrillVerdict};
+use holdfast_policies::{ClusterName, DrillId, SnapshotId, Span};
 use holdfast_restore::{Trust, Vault};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use super::scheduler::Outcome;
 use crate::cli::args::Global;
-use crate::config::Settings;
+use crate::clock::Clock;
+use crate::config::{Settings, Source};
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::health::moment;
+use crate::{keys, vaults};
 
-/// How far a drill steps back behind everything else.
-const NICENESS: i32 = 10;
+/// What is granted beyond the deadline for tearing down and answering.
+const GRACE: Duration = Duration::from_secs(60);
 
-/// What is granted beyond the deadline for tearing down and reporting.
-const GRACE: Duration = Duration::from_secs(30);
+/// A drill, or why there was none.
+pub(crate) type DrillOutcome = Result<DrillReport, Failure>;
 
-/// What a drill came to, in short; the whole report is in the vault.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DrillSummary {
+/// What the child says at its end, on standard output.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ChildAnswer {
+    /// The drill came to its end.
+    Report(Box<DrillReport>),
+    /// There was no drill.
+    Failed(Failure),
+}
+
+/// A drill in a few words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct DrillWords {
     /// The drill.
     pub(crate) id: DrillId,
-    /// The source.
-    pub(crate) source: String,
     /// The backup that was restored.
-    pub(crate) backup: SnapshotId,
+    pub(crate) backup: Option<SnapshotId>,
     /// When it began.
     pub(crate) started: DateTime<Utc>,
     /// When it ended.
     pub(crate) ended: DateTime<Utc>,
     /// Whether everything held.
     pub(crate) is_passed: bool,
-    /// The level it proved.
-    pub(crate) level: Option<Level>,
     /// From choosing the backup until serving.
     pub(crate) rto: Option<Span>,
-    /// What would have been lost, as time.
+    /// Age of the backup: what would have been lost.
     pub(crate) rpo: Option<Span>,
-    /// The checks.
-    pub(crate) checks: Vec<CheckLine>,
 }
 
-/// One check of a drill.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CheckLine {
-    /// Its name.
-    pub(crate) name: String,
-    /// `passed`, `failed` or `skipped`.
-    pub(crate) outcome: String,
-    /// What was found.
-    pub(crate) detail: String,
-}
+impl DrillWords {
+    /// The few words.
+    pub(crate) fn of(report: &DrillReport) -> Self {
+        Self {
+            id: report.id,
+            backup: report.backup.as_ref().map(|backup| backup.id),
+            started: report.started,
+            ended: report.ended,
+            is_passed: is_passed(report),
+            rto: report.rto,
+            rpo: report.rpo.as_ref().map(|rpo| rpo.age),
+        }
+    }
 
-/// A drill, or why there was none.
-pub(crate) type DrillOutcome = Result<DrillSummary, Failure>;
+    /// One line.
+    pub(crate) fn line(&self) -> String {
+        let word = if self.is_passed { "passed" } else { "FAILED" };
+        let or_unknown =
+            |span: Option<Span>| span.map_or("unknown".to_owned(), |one| one.to_string());
+        let backup = self.backup.map_or("none".to_owned(), |id| id.to_string());
+        format!(
+            "{word} at {}, back in {} (RTO), would have lost {} (RPO), backup {backup}",
+            moment(self.ended),
+            or_unknown(self.rto),
+            or_unknown(self.rpo),
+        )
+    }
+}
 
 impl Outcome for DrillOutcome {
     fn is_worth_retrying(&self) -> bool {
@@ -70,51 +93,67 @@ impl Outcome for DrillOutcome {
 
     fn summary(&self) -> Result<String, String> {
         match self {
-            Ok(summary) if summary.is_passed => Ok(summary.line()),
-            Ok(summary) => Err(summary.line()),
+            Ok(report) if is_passed(report) => Ok(DrillWords::of(report).line()),
+            Ok(report) => Err(DrillWords::of(report).line()),
             Err(failure) => Err(failure.line()),
         }
     }
 }
 
-impl DrillSummary {
-    /// One line.
-    pub(crate) fn line(&self) -> String {
-        let word = if self.is_passed { "passed" } else { "FAILED" };
-        let or_unknown =
-            |span: Option<Span>| span.map_or("unknown".to_owned(), |one| one.to_string());
-        format!(
-            "{word} at {}, back in {} (RTO), would have lost {} (RPO), backup {}",
-            moment(self.ended),
-            or_unknown(self.rto),
-            or_unknown(self.rpo),
-            self.backup
-        )
+/// Whether everything held.
+pub(crate) fn is_passed(report: &DrillReport) -> bool {
+    report.outcome == DrillVerdict::Passed
+}
+
+/// The exit code of a drill.
+pub(crate) fn exit_code(report: &DrillReport) -> ExitCode {
+    if is_passed(report) {
+        ExitCode::Done
+    } else {
+        ExitCode::DrillFailed
     }
 }
 
-/// What the child says at its end, on standard output.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ChildAnswer {
-    /// The drill came to its end.
-    Drill(Box<DrillSummary>),
-    /// There was no drill.
-    Failed(Failure),
+/// What to rehearse.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wishes<'a> {
+    /// The beginning of a backup's id; the best candidate when there is none.
+    pub(crate) backup: Option<&'a str>,
+    /// The newest revision of the source known now.
+    pub(crate) newest_known: Option<i64>,
 }
 
-/// Runs a drill of `source` in a child; `backup` is the beginning of an id, or the newest.
-pub(crate) async fn run_child(
+/// Runs a drill of `source` in a child and stores its signed report.
+pub(crate) async fn run(
+    settings: &Settings,
+    global: &Global,
+    source: &Source,
+    clock: &Clock,
+    wishes: Wishes<'_>,
+) -> DrillOutcome {
+    let report = run_child(settings, global, source.name.as_str(), wishes).await?;
+    let signer = keys::signer(settings)?;
+    let vault = vaults::write(settings, &signer, clock.now()).await?;
+    holdfast_drills::publish(&vault, &report, &signer)
+        .await
+        .or_fail(format!("the report of drill {} was not stored", report.id))?;
+    Ok(report)
+}
+
+async fn run_child(
     settings: &Settings,
     global: &Global,
     source: &str,
-    backup: Option<&str>,
+    wishes: Wishes<'_>,
 ) -> DrillOutcome {
     let program = std::env::current_exe().or_fail("this program cannot find itself")?;
     let mut command = Command::new(program);
     command
         .args(["drill", "child", "--source", source])
-        .args(backup);
+        .args(wishes.backup);
+    if let Some(revision) = wishes.newest_known {
+        command.args(["--newest-known", &revision.to_string()]);
+    }
     if let Some(config) = &global.config {
         command.arg("--config").arg(config);
     }
@@ -129,74 +168,35 @@ pub(crate) async fn run_child(
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .kill_on_drop(true);
-    let deadline = settings.config.policies.drill.deadline.as_duration();
-    let running = command.output();
-    let ended = tokio::time::timeout(deadline + GRACE, running)
-        .await
-        .map_err(|_elapsed| {
-            Failure::new(
-                ErrorName::DrillFailed,
-                format!(
-                    "the drill of `{source}` was ended after {}",
-                    Span::from(deadline)
-                ),
-            )
-            .next("raise `policies.drill.deadline`, or see why a restore takes so long")
-        })?;
-    let output = ended.or_fail("the drill's process was not started")?;
-    let answer: ChildAnswer = serde_json::from_slice(&output.stdout).map_err(|error| {
-        let code = output.status.code().unwrap_or(-1);
+    let deadline = settings.config.policies.drill.deadline;
+    let running = tokio::time::timeout(deadline.as_duration() + GRACE, command.output());
+    let ended = running.await.map_err(|_elapsed| {
         Failure::new(
             ErrorName::DrillFailed,
-            format!("the drill of `{source}` broke off ({code})"),
+            format!("the drill of `{source}` was ended: not done after {deadline}"),
         )
-        .because(&error)
-        .next("see the log above; its scratch folder was left to the next drill to remove")
+        .next("raise `policies.drill.deadline`, or see why a restore takes so long")
+    })?;
+    let output = ended.or_fail("the drill's process was not started")?;
+    let answer: ChildAnswer = serde_json::from_slice(&output.stdout).map_err(|error| {
+        let what = format!("the drill of `{source}` broke off ({})", output.status);
+        Failure::new(ErrorName::DrillFailed, what)
+            .because(&error)
+            .next("see the log above; the next drill removes what this one left")
     })?;
     match answer {
-        ChildAnswer::Drill(summary) => Ok(*summary),
+        ChildAnswer::Report(report) => Ok(*report),
         ChildAnswer::Failed(failure) => Err(failure),
-    }
-}
-
-/// The exit code of a drill.
-pub(crate) fn exit_code(summary: &DrillSummary) -> ExitCode {
-    if summary.is_passed {
-        ExitCode::Done
-    } else {
-        ExitCode::DrillFailed
     }
 }
 
 /// Every drill of a cluster whose report is in the vault, newest first.
 pub(crate) async fn reports<Mode: Sync>(
-    _vault: &Vault<Mode>,
-    _cluster: &ClusterName,
-    _trust: &Trust,
-) -> Result<Vec<DrillSummary>, Failure> {
-    std::future::ready(()).await;
-    Ok(Vec::new())
-}
-
-/// Lowers the priority and ends with the parent, so that a drill neither slows nor outlives it.
-pub(crate) fn become_a_careful_child() {
-    // Both are courtesies: a drill without them is still a drill.
-    if let Err(error) = rustix::process::nice(NICENESS) {
-        tracing::debug!(%error, "the priority was not lowered");
-    }
-    if let Err(error) =
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-    {
-        tracing::debug!(%error, "the drill may outlive its parent");
-    }
-}
-
-/// The drill itself.
-pub(crate) async fn rehearse(
-    _context: &crate::cli::dispatch::Context,
-    _source: Option<&str>,
-    _id: Option<&str>,
-) -> DrillOutcome {
-    std::future::ready(()).await;
-    Err(Failure::usage("no drills yet", "wait"))
+    vault: &Vault<Mode>,
+    cluster: &ClusterName,
+    trust: &Trust,
+) -> Result<Vec<DrillReport>, Failure> {
+    holdfast_drills::reports(vault, cluster, trust)
+        .await
+        .or_fail(format!("the drill reports of `{cluster}` cannot be read"))
 }

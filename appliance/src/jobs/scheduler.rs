@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use futures::future::BoxFuture;
 use holdfast_policies::{MissedRun, RunDecision, RunState, Schedule};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(30);
 const RETRIES: [Duration; 3] = [
     Duration::from_secs(5),
     Duration::from_secs(30),
-    Duration::from_secs(120),
+    Duration::from_mins(2),
 ];
 
 /// Requests that may wait for the run in progress.
@@ -43,6 +44,14 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    /// The run broke off.
+    pub(crate) fn broken(reason: &str) -> Self {
+        Self {
+            is_worth_retrying: false,
+            summary: Err(reason.to_owned()),
+        }
+    }
+
     /// What the scheduler needs to know of an outcome.
     pub(crate) fn of(outcome: &impl Outcome) -> Self {
         Self {
@@ -73,23 +82,22 @@ struct Step {
 }
 
 /// Runs `work` whenever it is due (without a request) or asked for (with it), until `stop`.
-pub(crate) async fn run<R, W, F>(
+pub(crate) async fn run<R, W>(
     plan: Plan,
-    clock: &Clock,
-    entry: &Entry,
-    stop: &CancellationToken,
+    clock: Clock,
+    entry: Entry,
+    stop: CancellationToken,
     mut requests: mpsc::Receiver<R>,
     mut work: W,
 ) where
-    W: FnMut(Option<R>) -> F,
-    F: Future<Output = Ended>,
+    W: FnMut(Option<R>) -> BoxFuture<'static, Ended>,
 {
     let mut state = RunState {
         since: plan.since,
         last_start: plan.last_start,
         running_since: None,
     };
-    let mut retries = RETRIES.iter();
+    let mut tries = 0;
     let mut retry = None;
     loop {
         let step = match retry {
@@ -98,7 +106,7 @@ pub(crate) async fn run<R, W, F>(
                 is_run: true,
                 until: None,
             },
-            None => next_step(&plan, &state, clock.now(), entry),
+            None => next_step(&plan, &state, clock.now(), &entry),
         };
         entry.plan(step.until);
         let request = tokio::select! {
@@ -121,9 +129,10 @@ pub(crate) async fn run<R, W, F>(
         };
         entry.end(clock.now(), ended.summary);
         if ended.is_worth_retrying && !is_asked_for {
-            retry = retries.next().copied();
+            retry = RETRIES.get(tries).copied();
+            tries += 1;
         } else {
-            (retry, retries) = (None, RETRIES.iter());
+            (retry, tries) = (None, 0);
         }
     }
 }
@@ -179,16 +188,16 @@ mod tests {
     use super::super::board::Board;
     use super::*;
 
-    fn ended(is_good: bool) -> std::future::Ready<Ended> {
+    fn ended(is_good: bool) -> BoxFuture<'static, Ended> {
         let summary = if is_good {
             Ok("done".to_owned())
         } else {
             Err("no answer".to_owned())
         };
-        std::future::ready(Ended {
+        Box::pin(std::future::ready(Ended {
             is_worth_retrying: !is_good,
             summary,
-        })
+        }))
     }
 
     fn start_of_2026() -> DateTime<Utc> {
@@ -255,7 +264,7 @@ mod tests {
         let (_requests, receiver) = mpsc::channel::<()>(REQUESTS_MAX);
         let clock = Clock::system();
         let plan = plan_of("@every 1s", clock.now() - TimeDelta::seconds(2));
-        let scheduler = run(plan, &clock, &entry, &stop, receiver, |_| {
+        let scheduler = run(plan, clock, entry, stop.clone(), receiver, |_| {
             let is_good = runs.fetch_add(1, Ordering::SeqCst) > 0;
             ended(is_good)
         });
@@ -273,9 +282,9 @@ mod tests {
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
         let clock = Clock::system();
         let plan = plan_of("@yearly", clock.now());
-        let scheduler = run(plan, &clock, &entry, &stop, receiver, |request| {
+        let scheduler = run(plan, clock, entry, stop.clone(), receiver, |request| {
             let reply: Option<oneshot::Sender<u8>> = request;
-            drop(reply.map(|reply| reply.send(7)));
+            assert_eq!(reply.map(|reply| reply.send(7)), Some(Ok(())));
             ended(true)
         });
         let asking = async {

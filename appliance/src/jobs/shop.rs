@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use holdfast_policies::Generation;
+use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -14,7 +16,7 @@ use super::backup::{self, BackupOutcome, Wishes};
 use super::board::Board;
 use super::control::{self, Answer, Ask};
 use super::drill::{self, DrillOutcome};
-use super::scheduler::{self, Plan, REQUESTS_MAX};
+use super::scheduler::{self, Ended, Plan, REQUESTS_MAX};
 use crate::cli::args::Global;
 use crate::clock::Clock;
 use crate::config::{Settings, Source};
@@ -27,7 +29,7 @@ use crate::{keys, sources, vaults};
 const CONNECTIONS_MAX: usize = 16;
 
 /// What every job works with.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Shop {
     /// The settings, read once at start.
     pub(crate) settings: Arc<Settings>,
@@ -46,7 +48,7 @@ pub(crate) struct Shop {
 /// A backup asked for from outside.
 #[derive(Debug)]
 pub(crate) struct BackupRequest {
-    wishes: Wishes,
+    accept_new_cluster: bool,
     reply: oneshot::Sender<BackupOutcome>,
 }
 
@@ -63,23 +65,20 @@ type Task = (String, BoxFuture<'static, Result<(), Failure>>);
 impl Shop {
     /// The tasks of one source; their doors are added to `doors`.
     pub(crate) async fn tasks(
-        &self,
+        self: &Arc<Self>,
         source: &Source,
         doors: &mut Doors,
         stop: &CancellationToken,
     ) -> Result<Vec<Task>, Failure> {
         let (backup_plan, drill_plan) = self.plans(source).await?;
-        let name = source.name.to_string();
+        let (name, source) = (source.name.to_string(), Arc::new(source.clone()));
         let (door, requests) = mpsc::channel(REQUESTS_MAX);
         doors.backups.insert(name.clone(), door);
-        let backups = self
-            .clone()
-            .back_up(source.clone(), backup_plan, requests, stop.clone());
+        let (shop, of) = (Arc::clone(self), Arc::clone(&source));
+        let backups = shop.back_up(of, backup_plan, requests, stop.clone());
         let (door, requests) = mpsc::channel(REQUESTS_MAX);
         doors.drills.insert(name.clone(), door);
-        let drills = self
-            .clone()
-            .rehearse(source.clone(), drill_plan, requests, stop.clone());
+        let drills = Arc::clone(self).rehearse(source, drill_plan, requests, stop.clone());
         Ok(vec![
             (format!("backup/{name}"), Box::pin(backups)),
             (format!("drill/{name}"), Box::pin(drills)),
@@ -132,37 +131,59 @@ impl Shop {
     }
 
     async fn back_up(
-        self,
-        source: Source,
+        self: Arc<Self>,
+        source: Arc<Source>,
         plan: Plan,
         requests: mpsc::Receiver<BackupRequest>,
         stop: CancellationToken,
     ) -> Result<(), Failure> {
         let entry = self.board.entry("backup", source.name.as_str());
-        let (shop, source) = (&self, &source);
+        let claimed = Arc::new(Mutex::new(None));
+        let until = stop.clone();
         scheduler::run(
             plan,
-            &self.clock,
-            &entry,
-            &stop,
+            self.clock.clone(),
+            entry,
+            stop,
             requests,
-            |request| async move {
-                let wishes = request
-                    .as_ref()
-                    .map(|one: &BackupRequest| one.wishes)
-                    .unwrap_or_default();
-                let outcome = shop.one_backup(source, wishes).await;
-                shop.refresh.send_replace(());
-                let ended = scheduler::Ended::of(&outcome);
-                if let Some(request) = request {
-                    // Whoever asked may have gone; the backup counts all the same.
-                    drop(request.reply.send(outcome));
-                }
-                ended
+            move |request| {
+                let (shop, source) = (Arc::clone(&self), Arc::clone(&source));
+                let (claimed, stop) = (Arc::clone(&claimed), until.clone());
+                let work = move || async move {
+                    tokio::select! {
+                        () = stop.cancelled() => Ended::broken("the daemon stopped"),
+                        ended = shop.backup_run(&source, request, &claimed) => ended,
+                    }
+                };
+                Box::pin(on_a_thread(work))
             },
         )
         .await;
         Ok(())
+    }
+
+    async fn backup_run(
+        &self,
+        source: &Source,
+        request: Option<BackupRequest>,
+        claimed: &Mutex<Option<Generation>>,
+    ) -> Ended {
+        let wishes = Wishes {
+            accept_new_cluster: request.as_ref().is_some_and(|one| one.accept_new_cluster),
+            is_owner: true,
+            claimed: *claimed.lock(),
+        };
+        let outcome = self.one_backup(source, wishes).await;
+        if let Ok(report) = &outcome {
+            *claimed.lock() = Some(report.generation);
+        }
+        self.refresh.send_replace(());
+        let ended = Ended::of(&outcome);
+        if let Some(request) = request {
+            // Whoever asked may have gone; the backup counts all the same.
+            drop(request.reply.send(outcome));
+        }
+        ended
     }
 
     async fn one_backup(&self, source: &Source, wishes: Wishes) -> BackupOutcome {
@@ -197,52 +218,83 @@ impl Shop {
     }
 
     async fn rehearse(
-        self,
-        source: Source,
+        self: Arc<Self>,
+        source: Arc<Source>,
         plan: Plan,
         requests: mpsc::Receiver<oneshot::Sender<DrillOutcome>>,
         stop: CancellationToken,
     ) -> Result<(), Failure> {
         let entry = self.board.entry("drill", source.name.as_str());
-        let (shop, source) = (&self, &source);
         scheduler::run(
             plan,
-            &self.clock,
-            &entry,
-            &stop,
+            self.clock.clone(),
+            entry,
+            stop,
             requests,
-            |request| async move {
-                let outcome = shop.one_drill(source).await;
-                shop.refresh.send_replace(());
-                let ended = scheduler::Ended::of(&outcome);
-                if let Some(request) = request {
-                    // Whoever asked may have gone; the drill counts all the same.
-                    drop(request.send(outcome));
-                }
-                ended
+            move |request| {
+                let (shop, source) = (Arc::clone(&self), Arc::clone(&source));
+                Box::pin(async move { shop.drill_run(&source, request).await })
             },
         )
         .await;
         Ok(())
     }
 
+    async fn drill_run(
+        &self,
+        source: &Source,
+        request: Option<oneshot::Sender<DrillOutcome>>,
+    ) -> Ended {
+        let outcome = self.one_drill(source).await;
+        self.refresh.send_replace(());
+        let ended = Ended::of(&outcome);
+        if let Some(request) = request {
+            // Whoever asked may have gone; the drill counts all the same.
+            drop(request.send(outcome));
+        }
+        ended
+    }
+
     async fn one_drill(&self, source: &Source) -> DrillOutcome {
-        let outcome =
-            drill::run_child(&self.settings, &self.global, source.name.as_str(), None).await;
+        let wishes = drill::Wishes {
+            backup: None,
+            newest_known: self.newest_known(source).await,
+        };
+        let outcome = drill::run(&self.settings, &self.global, source, &self.clock, wishes).await;
+        let name = source.name.as_str();
         match &outcome {
-            Ok(summary) if summary.is_passed => {
-                tracing::info!(source = summary.source, drill_id = %summary.id, outcome = summary.line(), "drill passed");
-            }
-            Ok(summary) => {
-                tracing::error!(source = summary.source, drill_id = %summary.id, outcome = summary.line(), "drill failed");
+            Ok(report) => {
+                let line = drill::DrillWords::of(report).line();
+                if drill::is_passed(report) {
+                    tracing::info!(source = name, drill_id = %report.id, outcome = line, "drill");
+                } else {
+                    tracing::error!(source = name, drill_id = %report.id, outcome = line, "drill");
+                }
             }
             Err(failure) => {
-                let (source, failure) = (source.name.as_str(), failure.line());
-                tracing::error!(source, failure, "no drill was run");
+                tracing::error!(source = name, failure = failure.line(), "no drill was run");
             }
         }
         outcome
     }
+
+    /// The newest revision of the source, where it answers soon.
+    async fn newest_known(&self, source: &Source) -> Option<i64> {
+        let opened = sources::open(&self.settings, source, self.member.as_ref()).ok()?;
+        sources::newest_revision(opened.as_ref()).await
+    }
+}
+
+/// Runs a backup on a thread of its own: what it does between two waits is heavy.
+async fn on_a_thread<F>(work: impl FnOnce() -> F + Send + 'static) -> Ended
+where
+    F: Future<Output = Ended>,
+{
+    let runtime = tokio::runtime::Handle::current();
+    let running = tokio::task::spawn_blocking(move || runtime.block_on(work()));
+    running
+        .await
+        .unwrap_or_else(|error| Ended::broken(&error.to_string()))
 }
 
 type Moment = Option<chrono::DateTime<chrono::Utc>>;
@@ -286,7 +338,7 @@ impl Doors {
             } => {
                 let (reply, answer) = oneshot::channel();
                 let request = BackupRequest {
-                    wishes: Wishes { accept_new_cluster },
+                    accept_new_cluster,
                     reply,
                 };
                 hand_in(self.backups.get(&source), &source, request)?;
@@ -297,7 +349,7 @@ impl Doors {
                 let (reply, answer) = oneshot::channel();
                 hand_in(self.drills.get(&source), &source, reply)?;
                 let outcome: DrillOutcome = answer.await.map_err(|_gone| stopping())?;
-                outcome.map(|summary| Answer::Drill(Box::new(summary)))
+                outcome.map(|report| Answer::Drill(Box::new(report)))
             }
         }
     }

@@ -152,5 +152,5 @@ pub(crate) struct PinArgs {
 fn sequence(text: &str) -> Result<Sequence, String> {
     text.parse()
         .map(Sequence)
-        .map_err(|_| format!("`{text}` is not a place in the chain"))
+        .map_err(|_unread| format!("`{text}` is not a place in the chain"))
 }

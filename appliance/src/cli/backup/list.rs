@@ -1,7 +1,5 @@
 //! `holdfast backup list` and `show`.
 
-use std::fmt::Write as _;
-
 use chrono::{DateTime, Utc};
 use comfy_table::{Table, TableStyle};
 use holdfast_policies::{ByteSize, Level, SnapshotId};
@@ -115,15 +113,13 @@ fn table_of(listed: &Listed) -> String {
             },
         ]);
     }
-    let rows: Vec<String> = table
-        .lines()
-        .map(|line| line.trim_end().to_owned())
-        .collect();
-    let mut text = rows.join("\n");
-    for problem in &listed.problems {
-        push(&mut text, &format!("\nproblem: {problem}"));
-    }
-    text
+    let rows: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
+    let problems = listed
+        .problems
+        .iter()
+        .map(|problem| format!("problem: {problem}"));
+    let all: Vec<String> = rows.into_iter().chain(problems).collect();
+    all.join("\n")
 }
 
 #[derive(Serialize)]
@@ -162,7 +158,7 @@ pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode,
 
 fn text_of(shape: &Shown<'_>) -> String {
     let manifest = shape.manifest;
-    let content = &manifest.content;
+    let (source, content) = (&manifest.source, &manifest.content);
     let level = match (shape.level, shape.is_damaged) {
         (_, true) => "DAMAGED".to_owned(),
         (Some(level), false) => format!("{level} ({})", level.word()),
@@ -174,74 +170,63 @@ fn text_of(shape: &Shown<'_>) -> String {
     } else {
         format!("sealed for {}", recipients.join(", "))
     };
-    let mut text = String::new();
-    push(&mut text, &format!("backup    {}", manifest.id));
-    push(
-        &mut text,
-        &format!(
-            "source    {} ({} {})",
-            manifest.cluster, manifest.source.kind, manifest.source.endpoint
+    let mut rows = vec![
+        ("backup", manifest.id.to_string()),
+        (
+            "source",
+            format!("{} ({} {})", manifest.cluster, source.kind, source.endpoint),
         ),
-    );
-    push(
-        &mut text,
-        &format!(
-            "taken     {} to {}",
-            moment(manifest.started),
-            moment(manifest.finished)
+        (
+            "taken",
+            format!(
+                "{} to {}",
+                moment(manifest.started),
+                moment(manifest.finished)
+            ),
         ),
-    );
-    push(
-        &mut text,
-        &format!(
-            "place     {} of generation {}",
-            manifest.sequence, manifest.generation
+        (
+            "place",
+            format!(
+                "{} of generation {}",
+                manifest.sequence, manifest.generation
+            ),
         ),
-    );
-    push(
-        &mut text,
-        &format!(
-            "content   revision {}, compacted at {}, {} keys, {} leases",
-            content.revision, content.compact_revision, content.keys, content.leases
+        (
+            "revision",
+            format!(
+                "{}, compacted at {}",
+                content.revision, content.compact_revision
+            ),
         ),
-    );
-    push(
-        &mut text,
-        &format!(
-            "hash      HashKV {} at {}",
-            content.hash_kv, content.revision
+        (
+            "content",
+            format!("{} keys, {} leases", content.keys, content.leases),
         ),
-    );
-    push(
-        &mut text,
-        &format!(
-            "size      {} bytes, {} stored in {} parts",
-            content.bytes,
-            manifest.stored_bytes(),
-            manifest.parts.len()
+        ("hash", format!("HashKV {}", content.hash_kv)),
+        (
+            "size",
+            format!(
+                "{} bytes, {} stored",
+                content.bytes,
+                manifest.stored_bytes()
+            ),
         ),
-    );
-    push(&mut text, &format!("sealing   {sealing}"));
-    push(&mut text, &format!("proof     {level}"));
-    for proof in shape.proofs {
+        ("sealing", sealing),
+        ("proof", level),
+    ];
+    rows.extend(shape.proofs.iter().map(|proof| {
         let level = proof
             .level
             .map_or("none".to_owned(), |level| level.to_string());
-        push(
-            &mut text,
-            &format!("          {} {level}", moment(proof.at)),
-        );
-    }
-    for flaw in &shape.flaws {
-        push(&mut text, &format!("flaw      {flaw}"));
-    }
+        ("", format!("{level} at {}", moment(proof.at)))
+    }));
+    rows.extend(shape.flaws.iter().map(|flaw| ("flaw", flaw.clone())));
     if shape.is_pinned {
-        push(&mut text, "pinned    stays whatever the rules say");
+        rows.push(("pinned", "stays whatever the rules say".to_owned()));
     }
-    text
-}
-
-fn push(text: &mut String, line: &str) {
-    // Writing to a String cannot fail.
-    writeln!(text, "{line}").unwrap_or_default();
+    let lines: Vec<String> = rows
+        .into_iter()
+        .map(|(name, value)| format!("{name:9} {value}"))
+        .collect();
+    lines.join("\n")
 }

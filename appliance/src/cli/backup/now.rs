@@ -15,6 +15,8 @@ use crate::{keys, sources};
 /// Takes a backup of each source asked for: by the daemon where one is up, else here.
 pub(super) async fn run(args: &NowArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
+    // Fail closed before anybody is asked for anything.
+    settings.encryption()?;
     let mut reports = Vec::new();
     for source in settings.sources(args.source.as_deref())? {
         reports.push(take(&settings, source, args, context).await?);
@@ -55,6 +57,7 @@ async fn take(
     let opened = sources::open(settings, source, None)?;
     let wishes = Wishes {
         accept_new_cluster: args.accept_new_cluster,
+        ..Wishes::default()
     };
     backup::run(
         settings,
@@ -79,26 +82,28 @@ fn text_of(report: &BackupReport) -> String {
     } else {
         "in clear"
     };
-    let mut text = format!(
-        "backup {}\n  source    {}\n  content   revision {}, {} keys, {} bytes\n  vault     {} \
-         bytes {sealing}, place {} in the chain\n  proof     {level}{hash}\n  took      {:.2} s",
-        report.id,
-        report.source,
-        report.revision,
-        report.keys,
-        report.bytes,
-        report.stored_bytes,
-        report.sequence,
-        report.seconds,
-    );
+    let mut lines = vec![
+        format!("backup {}", report.id),
+        format!("  source    {}", report.source),
+        format!(
+            "  content   revision {}, {} keys, {} bytes",
+            report.revision, report.keys, report.bytes
+        ),
+        format!(
+            "  vault     {} bytes {sealing}, place {} in the chain",
+            report.stored_bytes, report.sequence
+        ),
+        format!("  proof     {level}{hash}"),
+        format!("  took      {:.2} s", report.seconds),
+    ];
     if !report.pruned.is_empty() {
-        text.push_str(&format!(
-            "\n  pruned    {} older backups",
-            report.pruned.len()
-        ));
+        lines.push(format!("  pruned    {} older backups", report.pruned.len()));
     }
-    for note in &report.notes {
-        text.push_str(&format!("\n  note      {note}"));
-    }
-    text
+    lines.extend(
+        report
+            .notes
+            .iter()
+            .map(|note| format!("  note      {note}")),
+    );
+    lines.join("\n")
 }

@@ -1,7 +1,7 @@
 //! `holdfast backup verify`.
 
 use holdfast_policies::{Level, SnapshotId};
-use holdfast_restore::{Proof, VerifyOptions, proof, verify};
+use holdfast_restore::{Backup, Proof, VerifyOptions, proof, verify};
 use serde::Serialize;
 
 use super::super::dispatch::Context;
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &VerifyArgs, context: &Context) -> Result<ExitCode
     let vault = vaults::read(&settings).await?;
     let catalog = vaults::catalog_in(&vault, &settings, &source.name, &keys.trust).await?;
     let ids: Vec<SnapshotId> = if args.all {
-        catalog.backups.iter().map(|one| one.id()).collect()
+        catalog.backups.iter().map(Backup::id).collect()
     } else {
         vec![vaults::pick(&catalog, args.id.as_deref())?.id()]
     };

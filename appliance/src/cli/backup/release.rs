@@ -39,21 +39,23 @@ pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCod
         outcome,
     };
     context.output.show(&shape, |shape| {
-        let mut text = shape.plan.to_string();
+        let mut lines = vec![shape.plan.to_string()];
         match &shape.outcome {
             None if shape.plan.release.is_empty() => {}
-            None => text.push_str("\nnothing was removed: give --confirm to do it"),
+            None => lines.push("nothing was removed: give --confirm to do it".to_owned()),
             Some(done) => {
-                text.push_str(&format!(
-                    "\n{} removed",
+                lines.push(format!(
+                    "{} removed",
                     done.removed.len() + done.finished.len()
                 ));
-                for (id, why) in &done.refused {
-                    text.push_str(&format!("\n{id} stays: {why}"));
-                }
+                lines.extend(
+                    done.refused
+                        .iter()
+                        .map(|(id, why)| format!("{id} stays: {why}")),
+                );
             }
         }
-        text
+        lines.join("\n")
     })?;
     let is_refused = shape.outcome.is_some_and(|done| !done.refused.is_empty());
     Ok(if is_refused {

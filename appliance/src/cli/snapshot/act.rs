@@ -1,0 +1,128 @@
+//! What `holdfast snapshot` does, by the offline reader and writer.
+
+use std::path::Path;
+
+use holdfast_restore::offline::{self, SnapshotRestore, SnapshotSaved, SnapshotStatus};
+use holdfast_restore::{EtcdSource, Source as _};
+
+use super::super::dispatch::Context;
+use super::args::{HashkvArgs, RestoreArgs, SaveArgs, SnapshotCommand, StatusArgs};
+use crate::exit_code::ExitCode;
+use crate::failure::{ErrorName, Failure, OrFail as _};
+
+/// Does one of them.
+pub(crate) async fn run(command: &SnapshotCommand, context: &Context) -> Result<ExitCode, Failure> {
+    match command {
+        SnapshotCommand::Save(args) => save(args, context).await,
+        SnapshotCommand::Status(args) => status(args, context),
+        SnapshotCommand::Hashkv(args) => hashkv(args, context),
+        SnapshotCommand::Restore(args) => restore(args, context),
+    }
+}
+
+async fn save(args: &SaveArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let what = || format!("no snapshot was saved to {}", args.file.display());
+    if args.file.exists() {
+        return Err(Failure::new(
+            ErrorName::TargetExists,
+            format!("{} exists and was not touched", args.file.display()),
+        ));
+    }
+    let source = EtcdSource::new(args.connect.to_spec()?).or_fail(what())?;
+    let stream = source.open(&[]).await.or_fail(what())?;
+    let saved = offline::save(stream, &args.file).await.or_fail(what())?;
+    context.output.show(&saved, saved_text)?;
+    Ok(ExitCode::Done)
+}
+
+fn saved_text(saved: &SnapshotSaved) -> String {
+    format!(
+        "snapshot saved at {} ({} bytes)\n{}",
+        saved.path.display(),
+        saved.size,
+        status_text(&saved.status)
+    )
+}
+
+fn status(args: &StatusArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let status = offline::status(&args.file).or_fail(unread(&args.file))?;
+    context.output.show(&status, status_text)?;
+    Ok(ExitCode::Done)
+}
+
+fn status_text(status: &SnapshotStatus) -> String {
+    let version = if status.version.is_empty() {
+        "before 3.6"
+    } else {
+        &status.version
+    };
+    format!(
+        "hash        {:x}\nrevision    {}\nkeys        {}\nsize        {} bytes\nversion     {version}\n\
+         digest      {}",
+        status.hash,
+        status.revision,
+        status.total_key,
+        status.total_size,
+        match status.digest {
+            offline::DigestState::Valid => "valid",
+            offline::DigestState::Missing => "missing (a copied database, not a saved snapshot)",
+        },
+    )
+}
+
+fn hashkv(args: &HashkvArgs, context: &Context) -> Result<ExitCode, Failure> {
+    if args.rev < 0 {
+        return Err(Failure::usage(
+            "--rev is negative",
+            "give a revision, or 0 for the newest",
+        ));
+    }
+    let hash = offline::hash_kv(&args.file, args.rev).or_fail(unread(&args.file))?;
+    context.output.show(&hash, |hash| {
+        format!(
+            "hash              {}\nhash revision     {}\ncompact revision  {}",
+            hash.hash, hash.hash_revision, hash.compact_revision
+        )
+    })?;
+    Ok(ExitCode::Done)
+}
+
+fn restore(args: &RestoreArgs, context: &Context) -> Result<ExitCode, Failure> {
+    if args.mark_compacted != (args.bump_revision > 0) {
+        return Err(Failure::usage(
+            "--mark-compacted and --bump-revision only make sense together",
+            "give both, or neither; `holdfast restore` chooses a safe bump by itself",
+        ));
+    }
+    let options = SnapshotRestore {
+        snapshot: args.file.clone(),
+        data_dir: args.data_dir.clone(),
+        wal_dir: args.wal_dir.clone(),
+        name: args.name.clone(),
+        initial_cluster: args.initial_cluster.clone(),
+        initial_cluster_token: args.initial_cluster_token.clone(),
+        initial_advertise_peer_urls: args.initial_advertise_peer_urls.clone(),
+        skip_hash_check: args.skip_hash_check,
+        bump_revision: args.bump_revision,
+        mark_compacted: Some(args.mark_compacted),
+        clear_alarms: args.clear_alarms,
+    };
+    let restored = offline::restore(&options).or_fail(format!(
+        "the snapshot {} was not restored",
+        args.file.display()
+    ))?;
+    context.output.show(&restored, |restored| {
+        format!(
+            "restored to {}\nmember    {}\ncluster   {}\nrevision  {}",
+            restored.data_dir.display(),
+            restored.member_id,
+            restored.cluster_id,
+            restored.revision
+        )
+    })?;
+    Ok(ExitCode::Done)
+}
+
+fn unread(file: &Path) -> String {
+    format!("the snapshot {} cannot be relied on", file.display())
+}

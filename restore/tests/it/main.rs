@@ -6,6 +6,8 @@
 
 mod backup;
 mod bench;
+mod etcd_source;
+mod fake_etcd;
 mod faults;
 mod flips;
 mod golden_datadir;

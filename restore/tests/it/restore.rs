@@ -366,8 +366,11 @@ async fn a_rewrapped_backup_opens_for_the_new_recipient_without_a_new_upload() {
 
 /// Data directories of the bundled store, read back by the store itself.
 mod holdfast_target {
+    use holdfast_proto::etcd::rpc;
+    use holdfast_restore::{BundledSource, Source as _, capture};
     use holdfast_store::apply::{Applier, NoEvents, StateOptions};
     use holdfast_store::datadir::Layout;
+    use holdfast_store::state::State;
 
     use super::*;
 
@@ -387,16 +390,68 @@ mod holdfast_target {
         }
     }
 
-    fn check(golden: Golden, plan: &RestorePlan) {
+    fn open(plan: &RestorePlan) -> (Applier, Arc<State>) {
         let state_path = Layout::new(&plan.data_dir).state();
-        let options = StateOptions::default();
-        let (_applier, state) = Applier::open(&state_path, &options, Arc::new(NoEvents)).unwrap();
+        Applier::open(&state_path, &StateOptions::default(), Arc::new(NoEvents)).unwrap()
+    }
+
+    fn check(golden: Golden, plan: &RestorePlan) {
+        let (_applier, state) = open(plan);
         assert_eq!(state.revision(), plan.revision_after);
         if plan.bump == 0 {
             assert_eq!(state.hash_kv(0).unwrap().hash, golden.1);
         } else {
             assert_eq!(state.compact_revision(), plan.revision_after);
         }
+        let everything = rpc::RangeRequest {
+            key: vec![0].into(),
+            range_end: vec![0].into(),
+            ..Default::default()
+        };
+        let expected = EtcdFile::open(golden.bytes()).unwrap().keys(0).unwrap();
+        assert_eq!(
+            state.range(&everything).unwrap().kvs,
+            expected,
+            "{}",
+            golden.0
+        );
+    }
+
+    #[tokio::test]
+    async fn the_bundled_store_is_backed_up_and_its_hash_goes_round() {
+        let bench = Bench::new().await;
+        let from_etcd = bench.backup(SMALL, minute(0)).await;
+        let mut wish = options(&bench, Target::Holdfast);
+        wish.bump = Bump::None;
+        let first = plan(&bench, &from_etcd, &wish).await;
+        run(&bench, &first).await.unwrap();
+        let (_applier, state) = open(&first);
+        let source = BundledSource::new(state, 0xcafe, 7, "3.7.3");
+        assert_eq!(source.latest_revision().await.unwrap().revision, SMALL.2);
+        let (at, vault) = (bench.options(minute(1)), &bench.vault);
+        let captured = capture(&at, &source, vault, &bench.sealer, &bench.signer, &|_| {})
+            .await
+            .unwrap();
+        assert_eq!(captured.warnings, [""; 0]);
+        assert_eq!(captured.manifest.content.hash_kv, SMALL.1);
+        assert_eq!(captured.manifest.source.kind, "bundled");
+        let proof = bench.verify(captured.manifest.id, Level::L2).await;
+        assert_eq!(
+            proof.level,
+            Some(Level::L2),
+            "{:?} {:?}",
+            proof.flaws,
+            proof.evidence
+        );
+        let mut wish = options(&bench, Target::Etcd);
+        wish.data_dir = bench.folder.path().join("out/etcd");
+        wish.bump = Bump::None;
+        let second = plan(&bench, &captured, &wish).await;
+        run(&bench, &second).await.unwrap();
+        assert_eq!(
+            read(&database(&second.data_dir)).hash_kv(0).unwrap().hash,
+            SMALL.1
+        );
     }
 }
 

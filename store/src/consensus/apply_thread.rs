@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
+use super::space::Space;
 use super::types::ApplyResponder;
 use crate::apply::{Applier, CompactionProgress, Entry, EntryPayload, LogPosition, Membership};
 use crate::command::Request;
@@ -85,6 +86,7 @@ pub(crate) struct ApplyHandle {
 /// Starts the thread. It ends, after a last checkpoint, when all handles are dropped.
 pub(crate) fn spawn(
     applier: Applier,
+    space: Arc<Space>,
     fatal: watch::Sender<Option<String>>,
 ) -> Result<(ApplyHandle, JoinHandle<()>), Error> {
     let (jobs, queue) = sync_channel(QUEUE_MAX);
@@ -94,6 +96,8 @@ pub(crate) fn spawn(
     });
     let mut worker = Worker {
         applier,
+        space,
+        transactions: 0,
         shared: Arc::clone(&shared),
         compacting: true,
         compacted: Vec::new(),
@@ -165,6 +169,9 @@ impl ApplyHandle {
 
 struct Worker {
     applier: Applier,
+    space: Arc<Space>,
+    /// Transactions since the last checkpoint.
+    transactions: u64,
     shared: Arc<Shared>,
     compacting: bool,
     compacted: Vec<Done>,
@@ -224,8 +231,8 @@ impl Worker {
                 self.finish(done, result);
             }
             Job::Defragment { done } => {
-                let result = self.checkpoint().and_then(|()| self.applier.defragment());
-                self.finish(done, result);
+                // A rewrite that fails leaves the state as it was.
+                answer(done, self.defragment());
             }
             Job::Compacted { done } => {
                 self.compacting = true;
@@ -256,6 +263,8 @@ impl Worker {
             .any(|entry| matches!(entry.payload, EntryPayload::Membership(_)));
         let outcomes = self.applier.apply(batch.entries)?;
         self.compacting |= schedules_compaction;
+        self.transactions += 1;
+        self.note_undurable();
         self.dirty_since.get_or_insert_with(Instant::now);
         self.publish_position();
         if moves_members {
@@ -269,11 +278,33 @@ impl Worker {
         Ok(())
     }
 
+    /// Makes the state durable, or puts it off while the disk has no room: the log has it all.
     fn checkpoint(&mut self) -> Result<(), Error> {
+        self.note_undurable();
+        if !self.space.has_room_for_checkpoint() {
+            self.dirty_since = Some(Instant::now());
+            return Ok(());
+        }
         self.applier.checkpoint()?;
         self.dirty_since = None;
+        self.transactions = 0;
+        self.note_undurable();
         self.publish_position();
         Ok(())
+    }
+
+    fn defragment(&mut self) -> Result<(), Error> {
+        let checkpointed = self.checkpoint();
+        self.check(&checkpointed);
+        checkpointed?;
+        self.applier.defragment()?;
+        self.publish_position();
+        Ok(())
+    }
+
+    fn note_undurable(&self) {
+        self.space
+            .set_undurable(self.applier.dirty_bytes(), self.transactions);
     }
 
     /// Checkpoints and compaction between jobs.
@@ -281,6 +312,7 @@ impl Worker {
         if self.compacting {
             match self.applier.compact_step()? {
                 CompactionProgress::Working => {
+                    self.transactions += 1;
                     self.dirty_since.get_or_insert_with(Instant::now);
                 }
                 CompactionProgress::Idle | CompactionProgress::Finished { .. } => {

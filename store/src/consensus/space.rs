@@ -4,18 +4,27 @@
 //! writing resumes when space returns. Three things can say that space is short: the log (no
 //! spare segment), the state file (a write met a full disk and waits), and a look at the free
 //! bytes that comes before both.
+//!
+//! What is in the state and not yet in its file will need space too: it counts as taken, and a
+//! checkpoint that would not fit is put off rather than begun.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use tokio::time::Instant;
 
 use crate::datadir::durable;
 
 /// How often a waiting write tries again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Free bytes are looked at again after this long, or after [`LOOK_BYTES`] of proposals.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const LOOK_BYTES: u64 = 1 << 20;
+/// What one transaction may take in the state file beside its rows: copied pages of its trees.
+const TRANSACTION_BYTES: u64 = 32 << 10;
 const RESERVE_FILE: &str = "reserve";
 
 /// Whether an error says that the disk, or a quota on it, is full.
@@ -35,6 +44,11 @@ pub(crate) struct Space {
     state_short: AtomicBool,
     disk_low: AtomicBool,
     has_reserve: AtomicBool,
+    /// Bytes that the next checkpoint may write.
+    undurable: AtomicU64,
+    /// Bytes proposed since the last look.
+    unseen: AtomicU64,
+    looked: Mutex<Instant>,
     stopped: Mutex<bool>,
     stop: Condvar,
 }
@@ -49,6 +63,9 @@ impl Space {
             state_short: AtomicBool::new(false),
             disk_low: AtomicBool::new(false),
             has_reserve: AtomicBool::new(dir.join(RESERVE_FILE).exists()),
+            undurable: AtomicU64::new(0),
+            unseen: AtomicU64::new(0),
+            looked: Mutex::new(Instant::now()),
             stopped: Mutex::new(false),
             stop: Condvar::new(),
         }
@@ -59,6 +76,60 @@ impl Space {
         self.log_short.load(Ordering::Relaxed)
             || self.state_short.load(Ordering::Relaxed)
             || self.disk_low.load(Ordering::Relaxed)
+    }
+
+    /// Whether the state's file cannot be written: what is proposed now would not be durable in
+    /// it for long.
+    pub(crate) fn is_state_short(&self) -> bool {
+        self.state_short.load(Ordering::Relaxed)
+    }
+
+    /// Says what the next checkpoint has to write: rows of `bytes` in so many transactions.
+    pub(crate) fn set_undurable(&self, bytes: u64, transactions: u64) {
+        let copied = transactions.saturating_mul(TRANSACTION_BYTES);
+        self.undurable.store(
+            bytes.saturating_mul(2).saturating_add(copied),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Notes that `bytes` are proposed, and looks at the disk when it is time.
+    pub(crate) fn propose(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let unseen = self
+            .unseen
+            .fetch_add(bytes, Ordering::Relaxed)
+            .saturating_add(bytes);
+        let Some(mut looked) = self.looked.try_lock() else {
+            return;
+        };
+        if unseen < LOOK_BYTES && looked.elapsed() < LOOK_INTERVAL {
+            return;
+        }
+        *looked = Instant::now();
+        drop(looked);
+        if let Err(error) = self.look() {
+            tracing::debug!(%error, "cannot look at the free space");
+        }
+    }
+
+    /// Whether a checkpoint would fit; gives up the reserve file when it takes that.
+    pub(crate) fn has_room_for_checkpoint(&self) -> bool {
+        let Ok(free) = self.free_bytes() else {
+            return true;
+        };
+        let needed = self.undurable.load(Ordering::Relaxed);
+        let fits = free >= needed || {
+            let with_reserve = free.saturating_add(self.reserve_bytes) >= needed;
+            with_reserve && self.give_up_reserve()
+        };
+        self.set_state_short(!fits);
+        fits
+    }
+
+    fn give_up_reserve(&self) -> bool {
+        self.has_reserve.swap(false, Ordering::Relaxed)
+            && durable::remove_file(&self.dir.join(RESERVE_FILE)).is_ok()
     }
 
     pub(crate) fn set_log_short(&self, short: bool) {
@@ -87,10 +158,20 @@ impl Space {
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
-    /// Looks at the disk: refuses writes before it is full, and keeps the reserve file.
-    /// Called about twice a second.
+    /// Looks at the disk and keeps the reserve file. Called about twice a second.
     pub(crate) fn check(&self) -> io::Result<()> {
+        let free = self.look()?;
+        let is_missing = !self.has_reserve.load(Ordering::Relaxed);
+        if is_missing && !self.is_exhausted() && free > self.reserve_bytes.saturating_mul(3) {
+            self.restore_reserve()?;
+        }
+        Ok(())
+    }
+
+    /// Refuses writes before the disk is full; the free bytes.
+    fn look(&self) -> io::Result<u64> {
         let free = self.free_bytes()?;
+        let unseen = self.unseen.swap(0, Ordering::Relaxed);
         let low = self.disk_low.load(Ordering::Relaxed);
         // The way back needs more than the way in, so that the edge does not flap.
         let floor = if low {
@@ -98,15 +179,15 @@ impl Space {
         } else {
             self.reserve_bytes
         };
-        let is_low = free < floor;
+        let undurable = self
+            .undurable
+            .load(Ordering::Relaxed)
+            .saturating_add(unseen);
+        let is_low = free < floor.saturating_add(undurable);
         if self.disk_low.swap(is_low, Ordering::Relaxed) != is_low {
             self.report("disk", is_low);
         }
-        let is_missing = !self.has_reserve.load(Ordering::Relaxed);
-        if is_missing && !is_low && free > self.reserve_bytes.saturating_mul(3) {
-            self.restore_reserve()?;
-        }
-        Ok(())
+        Ok(free)
     }
 
     fn restore_reserve(&self) -> io::Result<()> {
@@ -138,8 +219,7 @@ impl Space {
                 }
                 Err(error) if is_no_space(&error) => {
                     self.set_state_short(true);
-                    if self.has_reserve.swap(false, Ordering::Relaxed) {
-                        durable::remove_file(&self.dir.join(RESERVE_FILE))?;
+                    if self.give_up_reserve() {
                         continue;
                     }
                     let mut stopped = self.stopped.lock();

@@ -138,9 +138,10 @@ fn open_machine(dir: &std::path::Path) -> Machine {
     let path = dir.join("state.redb");
     let (applier, state) =
         Applier::open(&path, &StateOptions::default(), Arc::new(NoEvents)).expect("it opens");
+    let space = Arc::new(super::Space::new(dir, 0));
     // The thread ends with the last handle, which the machine holds.
     let (apply, _thread) =
-        super::spawn_apply(applier, watch::Sender::new(None)).expect("the thread starts");
+        super::spawn_apply(applier, space, watch::Sender::new(None)).expect("the thread starts");
     Machine::new(apply, state, dir.join("snapshots"))
 }
 

@@ -128,7 +128,9 @@ impl Member {
     async fn try_propose(&self, request: Request) -> Result<Applied, Error> {
         let inner = &*self.inner;
         self.check_alive()?;
-        if inner.space.is_exhausted() && admission::takes_space(&request) {
+        inner.space.propose(request.encoded_len());
+        let is_refused = inner.space.is_exhausted() && admission::takes_space(&request);
+        if is_refused || inner.space.is_state_short() {
             return Err(Error::NoSpace);
         }
         let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
@@ -262,8 +264,24 @@ impl Member {
         errors
     }
 
-    /// Rewrites the state file without its free pages. Writes wait; reads go on.
+    /// Rewrites the state file without its free pages. Writes wait; reads go on. Refused with
+    /// `NoSpace` when the rewritten file would not fit.
     pub async fn defragment(&self) -> Result<(), Error> {
+        // The new file stands beside the old one until it is complete.
+        let needed = self
+            .inner
+            .state
+            .sizes()
+            .in_use
+            .saturating_add(self.inner.options.reserve_bytes);
+        if self
+            .inner
+            .space
+            .free_bytes()
+            .is_ok_and(|free| free < needed)
+        {
+            return Err(Error::NoSpace);
+        }
         self.apply_handle()?.defragment().await
     }
 

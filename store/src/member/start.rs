@@ -49,7 +49,7 @@ pub(super) async fn start(
     });
     let (applier, state) = open_state(&layout, &options, &space, sink).await?;
     let fatal = watch::Sender::new(None);
-    let (apply, apply_thread) = consensus::spawn_apply(applier, fatal.clone())?;
+    let (apply, apply_thread) = consensus::spawn_apply(applier, Arc::clone(&space), fatal.clone())?;
     let log = open_log(&layout, &options, &ids, &space).await?;
     let machine = Machine::new(apply.clone(), Arc::clone(&state), layout.snapshots());
     let group = Group::start(ids.member, &group_options(&options), log, machine).await?;

@@ -16,5 +16,5 @@ mod golden_status;
 mod golden_writer;
 mod kill;
 mod member;
-mod watch_stream;
 mod member_restore;
+mod watch_stream;

@@ -76,6 +76,7 @@ impl RaftLog {
             } else {
                 offset
             },
+            is_ended: recovered.is_ended,
             segment,
             highest: recovered.active_highest,
             closed: recovered.closed,

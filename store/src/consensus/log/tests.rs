@@ -142,6 +142,29 @@ async fn the_log_rolls_over_and_a_purge_deletes_whole_segments() {
 }
 
 #[tokio::test]
+async fn a_crash_between_the_end_of_a_segment_and_the_next_one_is_continued() {
+    let dir = TempDir::new().unwrap();
+    let mut log = open(dir.path());
+    let mut index = 0;
+    while segment::Segment::list(dir.path()).unwrap().len() < 2 {
+        index += 1;
+        append(&mut log, [entry(1, index, 4000)]).await;
+    }
+    drop(log);
+    // The entry that rolled the log over was not acknowledged yet: its segment never came to be.
+    std::fs::remove_file(segment(dir.path(), 2)).unwrap();
+    for next in [index, index + 1] {
+        let mut log = open(dir.path());
+        append(&mut log, [entry(1, next, 10)]).await;
+    }
+    let log = open(dir.path());
+    assert_eq!(
+        contents(&log).await.len(),
+        usize::try_from(index).unwrap() + 1
+    );
+}
+
+#[tokio::test]
 async fn an_entry_larger_than_a_segment_gets_one_of_its_own() {
     let dir = TempDir::new().unwrap();
     let mut log = open(dir.path());

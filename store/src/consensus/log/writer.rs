@@ -64,6 +64,8 @@ pub(super) struct Writer {
     pub(super) segment: Segment,
     /// Where the next byte goes.
     pub(super) offset: u64,
+    /// Whether the segment has its end record already: a crash came before the next one began.
+    pub(super) is_ended: bool,
     pub(super) highest: Option<u64>,
     pub(super) closed: Vec<(Segment, Option<u64>)>,
     /// The log as its records so far leave it.
@@ -212,9 +214,11 @@ impl Writer {
 
     /// Ends the segment and goes on in the spare.
     fn roll_over(&mut self, needed: u64) -> io::Result<()> {
-        let place = self.next_place();
-        let batch_start = u32::try_from(self.offset).map_err(io::Error::other)?;
-        record::encode(&Record::End, place, batch_start, &mut self.buffer);
+        if !self.is_ended {
+            let place = self.next_place();
+            let batch_start = u32::try_from(self.offset).map_err(io::Error::other)?;
+            record::encode(&Record::End, place, batch_start, &mut self.buffer);
+        }
         self.flush(true)?;
         let sequence = self.segment.sequence + 1;
         let mut first = Vec::new();
@@ -240,6 +244,7 @@ impl Writer {
             .insert(sequence, Arc::clone(&next.file));
         let ended = std::mem::replace(&mut self.segment, next);
         self.closed.push((ended, self.highest));
+        self.is_ended = false;
         self.highest = self.head.last.map(|id| id.index);
         self.offset = start;
         Ok(())

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use holdfast_policies::SnapshotId;
 use holdfast_restore::FlawKind;
 
 /// Kinds of tampering.
@@ -58,14 +59,19 @@ pub(crate) struct Damaged {
 }
 
 impl Damaged {
-    /// Damages the newest of the two or more backups below `objects`; `aside` is a free path on
-    /// the same file system, outside of the vault.
-    pub(crate) fn new(objects: &Path, aside: &Path, damage: Damage) -> Result<Self> {
+    /// Damages backup `id`, the newest of the two or more below `objects`; `aside` is a free path
+    /// on the same file system, outside of the vault.
+    pub(crate) fn new(
+        objects: &Path,
+        aside: &Path,
+        id: SnapshotId,
+        damage: Damage,
+    ) -> Result<Self> {
         let manifests = files(objects, "manifests")?;
         let [.., older, newest] = manifests.as_slice() else {
             anyhow::bail!("two backups are needed, there are {}", manifests.len());
         };
-        let parts = parts_of(objects, newest)?;
+        let parts = files(objects, &id.to_string())?;
         let [first, second, ..] = parts.as_slice() else {
             anyhow::bail!("two parts are needed, there are {}", parts.len());
         };
@@ -147,11 +153,12 @@ fn raise_revision(text: &str) -> Result<String> {
     Ok(format!("{before}{gap}{new}{rest}"))
 }
 
-/// The files of all folders called `name`, in order.
+/// The files of all folders called `name`, in order; of a backup's folders, those with its parts.
 fn files(objects: &Path, name: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     collect(objects, &mut |path| {
-        if path.parent().is_some_and(|parent| parent.ends_with(name)) {
+        let parent = path.parent().filter(|parent| parent.ends_with(name));
+        if parent.is_some_and(|parent| name == "manifests" || is_of_parts(parent)) {
             found.push(path.to_owned());
         }
     })?;
@@ -159,24 +166,10 @@ fn files(objects: &Path, name: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The parts of the backup that `manifest` describes, in order.
-fn parts_of(objects: &Path, manifest: &Path) -> Result<Vec<PathBuf>> {
-    let text = fs::read_to_string(manifest)?;
-    let mut found = Vec::new();
-    collect(objects, &mut |path| {
-        let folder = path.parent();
-        let is_part = folder
-            .and_then(Path::parent)
-            .is_some_and(|parent| parent.ends_with("parts"));
-        let id = folder
-            .and_then(Path::file_name)
-            .map(|name| name.to_string_lossy().into_owned());
-        if is_part && id.is_some_and(|id| text.contains(&id)) {
-            found.push(path.to_owned());
-        }
-    })?;
-    found.sort();
-    Ok(found)
+fn is_of_parts(folder: &Path) -> bool {
+    folder
+        .parent()
+        .is_some_and(|parent| parent.ends_with("parts"))
 }
 
 fn collect(folder: &Path, take: &mut impl FnMut(&Path)) -> Result<()> {

@@ -48,7 +48,7 @@ async fn every_damage_is_found(place: Place) -> Result<()> {
     assert_eq!(stage.verify(id, &keys).await?.level, Some(Level::L2));
 
     for damage in Damage::ALL {
-        let damaged = Damaged::new(&stage.objects(), &stage.path("aside"), damage)?;
+        let damaged = Damaged::new(&stage.objects(), &stage.path("aside"), id, damage)?;
         check(&stage, id, damage).await?;
         damaged.undo()?;
     }

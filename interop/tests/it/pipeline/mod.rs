@@ -1,7 +1,9 @@
 //! The whole pipeline on real peers: from a real etcd into a vault, locally and on a real S3
 //! server, damaged in every way, and back into both kinds of cluster.
 
+mod appliance;
 mod damage;
+mod kills;
 mod round_trip;
 mod stage;
 mod tampering;

@@ -57,10 +57,19 @@ async fn a_backup_killed_at_any_moment_is_whole_or_not_there() -> Result<()> {
     for round in 0..ROUNDS {
         kill_within(&appliance, &["backup", "now"], life, &mut rng)?;
         let list = appliance.run(&["backup", "list"])?;
+        // A prune that was killed is the one thing that may be seen; the next one finishes it.
+        let problems = list
+            .stdout
+            .lines()
+            .filter(|line| line.starts_with("problem: "));
+        let is_prune = |line: &str| line.contains("prune has not finished");
+        let other: Vec<&str> = problems.filter(|line| !is_prune(line)).collect();
         assert_eq!(
-            list.code, 0,
+            other,
+            Vec::<&str>::new(),
             "round {round}: {}{}",
-            list.stdout, list.stderr
+            list.stdout,
+            list.stderr
         );
     }
     // Leftovers do not stand in the way, and every backup that is listed can be read back.
@@ -103,9 +112,9 @@ async fn restore_killed(target: &str, kind: Kind) -> Result<()> {
     };
     let server = Server::start(&peers, Kind::Etcd)?;
     fill(&server, 32).await?;
-    let before = observe(&server.endpoint(), &[]).await?;
     let appliance = Appliance::new(&server)?;
     appliance.run(&["backup", "now"])?.success()?;
+    let before = observe(&server.endpoint(), &[]).await?;
     let peer_port = ports::free()?;
     let cluster = format!("--initial-cluster=m0=http://127.0.0.1:{peer_port}");
     let words = |dir: &'static str| {

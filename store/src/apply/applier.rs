@@ -93,10 +93,8 @@ impl Applier {
         options: &StateOptions,
         events: Arc<dyn EventSink>,
     ) -> Result<(Self, Arc<State>), Error> {
-        let opened = Boxed(storage(path)?);
-        let home = Home::Path(path.to_owned(), storage);
         Self::start(
-            Backend::open(home, opened, options.cache_bytes)?,
+            Backend::open_path(path, storage, options.cache_bytes)?,
             options,
             events,
         )

@@ -1,6 +1,7 @@
 //! The store file: open, write a batch, make it durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
 use redb::{Builder, Database, Durability, ReadableDatabase as _, TableError};
@@ -10,7 +11,7 @@ use crate::error::Error;
 
 use super::head::{HEAD_KEY, Head};
 use super::rows::Rows;
-use super::storage::{Boxed, Home};
+use super::storage::{Boxed, Home, OpenStorage, SafeDatabase};
 use super::tables::Table;
 use super::view::View;
 
@@ -26,7 +27,7 @@ enum Commit {
 
 /// The writing end of the store file.
 pub(crate) struct Backend {
-    database: Arc<Database>,
+    database: Arc<SafeDatabase>,
     home: Home,
     cache_bytes: usize,
     head: Head,
@@ -45,7 +46,30 @@ impl std::fmt::Debug for Backend {
 }
 
 impl Backend {
-    /// Opens or creates the database of `home`; a detached one with `storage`.
+    /// Opens the database at `path`, or makes one: beside it, and then renamed, because a loss of
+    /// power while redb makes a file leaves one that cannot be opened.
+    pub(crate) fn open_path(
+        path: &Path,
+        open: Arc<OpenStorage>,
+        cache_bytes: usize,
+    ) -> Result<Self, Error> {
+        let is_there = std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0);
+        let home = Home::Path(path.to_owned(), Arc::clone(&open));
+        if is_there {
+            return Self::open(home, Boxed(open(path)?), cache_bytes);
+        }
+        let failed = |source| Error::Io {
+            doing: "make the store file",
+            source,
+        };
+        let staged = durable::with_suffix(path, STAGED_SUFFIX);
+        durable::remove_file(&staged).map_err(failed)?;
+        let backend = Self::open(home, Boxed(open(&staged)?), cache_bytes)?;
+        durable::rename(&staged, path).map_err(failed)?;
+        Ok(backend)
+    }
+
+    /// Opens or creates the database in `storage`.
     pub(crate) fn open(home: Home, storage: Boxed, cache_bytes: usize) -> Result<Self, Error> {
         let database = panic_safe("open", || {
             Builder::new()
@@ -57,8 +81,8 @@ impl Backend {
     }
 
     fn start(database: Database, home: Home, cache_bytes: usize) -> Result<Self, Error> {
-        let database = Arc::new(database);
-        let head = panic_safe("open", || read_head(&database))?;
+        let database = Arc::new(SafeDatabase::new(database));
+        let head = panic_safe("open", || read_head(database.get()))?;
         let mut backend = Self {
             database,
             home,
@@ -191,7 +215,7 @@ impl Backend {
             return Err(Error::Poisoned);
         }
         let (database, head) = (&self.database, self.head);
-        match panic_safe("write", || transact(database, head, commit, work)) {
+        match panic_safe("write", || transact(database.get(), head, commit, work)) {
             Ok((answer, head, written)) => {
                 self.head = head;
                 self.dirty_bytes += written;

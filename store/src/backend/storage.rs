@@ -5,9 +5,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use redb::StorageBackend;
+use redb::{Database, StorageBackend};
 
 use crate::error::Error;
+
+use super::file::{backend_error, panic_safe};
 
 /// Opens (creating it if need be) the storage of a path. A rewritten state is made beside the old
 /// one and renamed over it, so this is called more than once.
@@ -48,7 +50,37 @@ impl StorageBackend for Boxed {
     }
 }
 
-/// redb's own file storage, with its lock.
+/// A database whose closing cannot panic: over a damaged file, redb's may.
+#[derive(Debug)]
+pub(crate) struct SafeDatabase(Option<Database>);
+
+impl SafeDatabase {
+    pub(crate) fn new(database: Database) -> Self {
+        Self(Some(database))
+    }
+
+    pub(crate) fn get(&self) -> &Database {
+        self.0.as_ref().expect("it is taken by drop alone")
+    }
+}
+
+impl Drop for SafeDatabase {
+    fn drop(&mut self) {
+        let Some(database) = self.0.take() else {
+            return;
+        };
+        let closed = panic_safe("close", || {
+            database
+                .close()
+                .map_err(|source| backend_error("close", source))
+        });
+        if let Err(error) = closed {
+            tracing::warn!(%error, "the store file was not closed cleanly");
+        }
+    }
+}
+
+/// A file as storage, under a lock.
 pub(crate) fn open_file(path: &Path) -> Result<Box<dyn StorageBackend>, Error> {
     let failed = |source| Error::Io {
         doing: "open the store file",

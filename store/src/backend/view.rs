@@ -4,14 +4,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redb::{
-    Database, ReadOnlyTable, ReadTransaction, ReadableDatabase as _, ReadableTableMetadata as _,
-};
+use redb::{ReadOnlyTable, ReadTransaction, ReadableDatabase as _, ReadableTableMetadata as _};
 
 use crate::error::Error;
 
 use super::file::{backend_error, panic_safe};
 use super::record;
+use super::storage::SafeDatabase;
 use super::tables::Table;
 
 type OpenTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
@@ -21,7 +20,7 @@ pub(crate) struct View {
     // Dropped before the database is.
     key: OpenTable,
     transaction: ReadTransaction,
-    _database: Arc<Database>,
+    _database: Arc<SafeDatabase>,
 }
 
 impl std::fmt::Debug for View {
@@ -31,9 +30,10 @@ impl std::fmt::Debug for View {
 }
 
 impl View {
-    pub(crate) fn new(database: &Arc<Database>) -> Result<Self, Error> {
+    pub(crate) fn new(database: &Arc<SafeDatabase>) -> Result<Self, Error> {
         panic_safe("read", || {
             let transaction = database
+                .get()
                 .begin_read()
                 .map_err(|source| backend_error("read", source))?;
             let key = transaction

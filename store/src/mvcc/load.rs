@@ -79,6 +79,9 @@ fn read_pieces(view: &View, threads: usize) -> Result<Vec<Piece>, Error> {
         .unwrap_or(1)
         .saturating_mul(PIECES_PER_THREAD);
     let width = (last - first) / pieces + 1;
+    if threads == 1 {
+        return Ok(vec![read_piece(view, first, last.saturating_add(1))?]);
+    }
     let next = Mutex::new(0_i64);
     let done = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)

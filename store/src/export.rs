@@ -88,8 +88,8 @@ impl Export {
     }
 
     /// The rows of `meta` that are not stored but follow from the applied position, in order.
-    fn meta_rows(&self) -> Result<Vec<(&'static [u8], Vec<u8>)>, Error> {
-        let mut rows: Vec<(&'static [u8], Vec<u8>)> = Vec::new();
+    fn meta_rows(&self) -> Result<Vec<MetaRow>, Error> {
+        let mut rows: Vec<MetaRow> = Vec::new();
         if let Some(membership) = &self.published.records.membership {
             let voters = |is_learner| {
                 let mut ids: Vec<u64> = membership
@@ -124,11 +124,7 @@ impl Export {
 }
 
 /// Merges the stored rows of `meta` with ours, which win.
-fn walk_merged(
-    view: &View,
-    ours: &[(&'static [u8], Vec<u8>)],
-    pass: &mut impl Pass,
-) -> Result<(), Error> {
+fn walk_merged(view: &View, ours: &[MetaRow], pass: &mut impl Pass) -> Result<(), Error> {
     let mut ours = ours.iter().peekable();
     view.scan_all(Table::Meta, |key, value| {
         while let Some((our_key, our_value)) = ours.next_if(|(our_key, _)| *our_key < key) {
@@ -144,6 +140,9 @@ fn walk_merged(
     }
     Ok(())
 }
+
+/// A row of `meta`.
+type MetaRow = (&'static [u8], Vec<u8>);
 
 /// One of the two passes over the state.
 trait Pass {

@@ -94,7 +94,7 @@ impl Applier {
         events: Arc<dyn EventSink>,
     ) -> Result<(Self, Arc<State>), Error> {
         Self::start(
-            Backend::open_path(path, storage, options.cache_bytes)?,
+            Backend::open_path(path, &storage, options.cache_bytes)?,
             options,
             events,
         )

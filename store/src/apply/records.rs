@@ -105,7 +105,7 @@ impl Records {
     ) -> Result<AlarmMember, Error> {
         if !self.alarms.contains(&alarm) {
             rows.put(Table::Alarm, &alarm.encode_to_vec(), &[])?;
-            self.alarms.push(alarm.clone());
+            self.alarms.push(alarm);
             self.sort();
         }
         Ok(alarm)

@@ -124,7 +124,7 @@ impl Batch<'_, '_> {
             }
             Request::Compact(request) => self.compact(&request),
             Request::LeaseGrant(request) => self.grant(&request),
-            Request::LeaseRevoke(request) => self.revoke(&request),
+            Request::LeaseRevoke(request) => self.revoke(request),
             Request::LeaseCheckpoint(request) => self.checkpoint_leases(&request),
             Request::Alarm(request) => self.alarm(&request),
             Request::MemberAttributes(member) => self
@@ -157,12 +157,11 @@ impl Batch<'_, '_> {
         outcome
     }
 
-    fn header(&self) -> Option<rpc::ResponseHeader> {
-        let revision = self.horizon.current;
-        Some(rpc::ResponseHeader {
-            revision,
+    fn header(&self) -> rpc::ResponseHeader {
+        rpc::ResponseHeader {
+            revision: self.horizon.current,
             ..rpc::ResponseHeader::default()
-        })
+        }
     }
 
     fn compact(&mut self, request: &rpc::CompactionRequest) -> Outcome {
@@ -178,7 +177,7 @@ impl Batch<'_, '_> {
         self.horizon.compacted = request.revision;
         self.changes.compacted = Some(request.revision);
         Ok(Response::Compact(rpc::CompactionResponse {
-            header: self.header(),
+            header: Some(self.header()),
         }))
     }
 
@@ -201,14 +200,14 @@ impl Batch<'_, '_> {
             ttl_s: request.ttl,
         });
         Ok(Response::LeaseGrant(rpc::LeaseGrantResponse {
-            header: self.header(),
+            header: Some(self.header()),
             id: request.id,
             ttl: request.ttl,
             error: String::new(),
         }))
     }
 
-    fn revoke(&mut self, request: &rpc::LeaseRevokeRequest) -> Outcome {
+    fn revoke(&mut self, request: rpc::LeaseRevokeRequest) -> Outcome {
         let id = LeaseId(request.id);
         let keys: Option<Vec<Bytes>> = self.state.lessor.read().keys(id);
         let keys = keys.ok_or(Error::LeaseNotFound)?;
@@ -222,7 +221,7 @@ impl Batch<'_, '_> {
         self.state.lessor.write().remove(id);
         self.changes.leases.push(LeaseChange::Revoked { id });
         Ok(Response::LeaseRevoke(rpc::LeaseRevokeResponse {
-            header: self.header(),
+            header: Some(self.header()),
         }))
     }
 
@@ -238,7 +237,7 @@ impl Batch<'_, '_> {
             }
         }
         Ok(Response::LeaseCheckpoint(rpc::LeaseCheckpointResponse {
-            header: self.header(),
+            header: Some(self.header()),
         }))
     }
 
@@ -254,7 +253,7 @@ impl Batch<'_, '_> {
                 .alarms
                 .iter()
                 .filter(|active| is_none || active.alarm == request.alarm)
-                .cloned()
+                .copied()
                 .collect(),
             Ok(AlarmAction::Activate) if !is_none => {
                 vec![self.records.activate(self.rows, alarm)?]
@@ -267,7 +266,7 @@ impl Batch<'_, '_> {
             Ok(AlarmAction::Activate) | Err(_) => Vec::new(),
         };
         Ok(Response::Alarm(rpc::AlarmResponse {
-            header: self.header(),
+            header: Some(self.header()),
             alarms,
         }))
     }

@@ -50,11 +50,11 @@ impl Backend {
     /// power while redb makes a file leaves one that cannot be opened.
     pub(crate) fn open_path(
         path: &Path,
-        open: Arc<OpenStorage>,
+        open: &Arc<OpenStorage>,
         cache_bytes: usize,
     ) -> Result<Self, Error> {
         let is_there = std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0);
-        let home = Home::Path(path.to_owned(), Arc::clone(&open));
+        let home = Home::Path(path.to_owned(), Arc::clone(open));
         if is_there {
             return Self::open(home, Boxed(open(path)?), cache_bytes);
         }
@@ -215,7 +215,7 @@ impl Backend {
             return Err(Error::Poisoned);
         }
         let (database, head) = (&self.database, self.head);
-        match panic_safe("write", || transact(database.get(), head, commit, work)) {
+        match panic_safe("write", || transact(database.get(), &head, commit, work)) {
             Ok((answer, head, written)) => {
                 self.head = head;
                 self.dirty_bytes += written;
@@ -236,7 +236,7 @@ impl Backend {
 /// One transaction; the answer, the new head and the bytes written.
 fn transact<T>(
     database: &Database,
-    head: Head,
+    head: &Head,
     commit: Commit,
     work: impl FnOnce(&mut Rows<'_>) -> Result<T, Error>,
 ) -> Result<(T, Head, u64), Error> {

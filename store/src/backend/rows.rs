@@ -27,11 +27,11 @@ pub(crate) struct Rows<'txn> {
 }
 
 impl<'txn> Rows<'txn> {
-    pub(super) fn new(transaction: &'txn WriteTransaction, head: Head) -> Self {
+    pub(super) fn new(transaction: &'txn WriteTransaction, head: &Head) -> Self {
         Self {
             transaction,
             open: [const { None }; TABLES],
-            head,
+            head: *head,
             scratch: Vec::new(),
             written: 0,
         }

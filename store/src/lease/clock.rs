@@ -15,7 +15,7 @@ use crate::error::Error;
 use super::{LeaseChange, LeaseId, LeaseInfo};
 
 /// Longest time a clock counts: adding more to an instant could overflow.
-const COUNTED_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+const COUNTED_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// How the clock works; etcd's values by default.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ impl Default for LeaseClockOptions {
     fn default() -> Self {
         Self {
             ttl_min_s: 2,
-            checkpoint_interval: Duration::from_secs(300),
+            checkpoint_interval: Duration::from_mins(5),
             retry_interval: Duration::from_secs(3),
         }
     }
@@ -367,6 +367,6 @@ mod tests {
         let now = Instant::now();
         let clock = leader(now, &[info(1, super::super::TTL_MAX_S, 0), info(2, -5, 0)]);
         assert_eq!(clock.due(now, 10), [LeaseId(2)]);
-        assert!(clock.remaining(LeaseId(1), now).unwrap() > Duration::from_secs(86_400 * 365));
+        assert!(clock.remaining(LeaseId(1), now).unwrap() > Duration::from_hours(24 * 365));
     }
 }

@@ -78,21 +78,17 @@ impl Compaction {
         let next = index
             .write()
             .compact(self.revision, after.as_deref(), KEYS_PER_STEP, keep);
-        match next {
-            Some(next) => {
-                *after = Some(next);
-                false
-            }
-            None => {
-                let keep = Keep::new(std::mem::take(keep));
-                let hasher = KvHasher::new(self.previous, self.revision, keep);
-                self.phase = Phase::Rows {
-                    hasher,
-                    after: None,
-                };
-                true
-            }
+        if next.is_some() {
+            *after = next;
+            return false;
         }
+        let keep = Keep::new(std::mem::take(keep));
+        let hasher = KvHasher::new(self.previous, self.revision, keep);
+        self.phase = Phase::Rows {
+            hasher,
+            after: None,
+        };
+        true
     }
 
     /// Removes the next rows that are not kept; the index must be done. The number of rows

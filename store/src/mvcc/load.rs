@@ -19,7 +19,7 @@ const PIECES_PER_THREAD: i64 = 4;
 pub(crate) struct Loaded {
     pub(crate) index: Index,
     /// Keys that carry a lease, with it, in order.
-    pub(crate) leased: Vec<(Box<[u8]>, i64)>,
+    pub(crate) leased: Leased,
     /// The newest main revision; 0: no rows.
     pub(crate) newest: i64,
     /// Wrapping sum of the rows' checksums.
@@ -165,11 +165,13 @@ fn wrong(key: &[u8], reason: &'static str) -> Error {
 }
 
 type Keys = Vec<(Box<[u8]>, KeyIndex)>;
+/// Keys with the leases they carry.
+type Leased = Vec<(Box<[u8]>, i64)>;
 
 /// Folds the sorted rows into one entry for each key.
-fn group(rows: Vec<Row>) -> (Keys, Vec<(Box<[u8]>, i64)>) {
+fn group(rows: Vec<Row>) -> (Keys, Leased) {
     let mut keys: Keys = Vec::new();
-    let mut leased: Vec<(Box<[u8]>, i64)> = Vec::new();
+    let mut leased: Leased = Vec::new();
     for row in rows {
         let is_known = keys.last().is_some_and(|(key, _)| *key == row.key);
         match keys.last_mut() {

@@ -127,7 +127,7 @@ pub(crate) fn range(
     } else {
         let mut revisions = Vec::new();
         let total = reach.select(index, span, select, |_key, found| {
-            revisions.push(found.modified)
+            revisions.push(found.modified);
         })?;
         let kvs: Result<Vec<_>, _> = revisions
             .into_iter()
@@ -239,7 +239,7 @@ pub(crate) fn keys_at(
         epoch: horizon.epoch,
     };
     reach.select(index, span, Select::default(), |key, _found| {
-        keys.push(key.into())
+        keys.push(key.into());
     })?;
     Ok(keys)
 }

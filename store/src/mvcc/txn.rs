@@ -41,7 +41,7 @@ pub(crate) fn write(
     let chosen = choose(writer.index, writer.rows, horizon, request)?;
     check(writer, &chosen, &mut Vec::new())?;
     let mut response = execute(writer, &chosen)?;
-    response.header = writer.header();
+    response.header = Some(writer.header());
     Ok(response)
 }
 

@@ -49,11 +49,11 @@ impl Writer<'_, '_> {
     }
 
     /// A header that carries the revision.
-    pub(crate) fn header(&self) -> Option<rpc::ResponseHeader> {
-        Some(rpc::ResponseHeader {
+    pub(crate) fn header(&self) -> rpc::ResponseHeader {
+        rpc::ResponseHeader {
             revision: self.revision(),
             ..rpc::ResponseHeader::default()
-        })
+        }
     }
 
     pub(crate) fn range(
@@ -95,7 +95,7 @@ impl Writer<'_, '_> {
         }
         self.put_value(request.key, value, lease)?;
         Ok(rpc::PutResponse {
-            header: self.header(),
+            header: Some(self.header()),
             prev_kv: previous.filter(|_| request.prev_kv),
         })
     }
@@ -144,7 +144,7 @@ impl Writer<'_, '_> {
             self.delete(Bytes::copy_from_slice(key))?;
         }
         Ok(rpc::DeleteRangeResponse {
-            header: self.header(),
+            header: Some(self.header()),
             deleted: i64::try_from(keys.len()).unwrap_or(i64::MAX),
             prev_kvs,
         })

@@ -19,6 +19,5 @@ mod golden_writer;
 mod kill;
 mod member;
 mod member_restore;
-mod watch_stream;
 mod model;
 mod watch_stream;

@@ -96,6 +96,16 @@ fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, staging: &Stagi
             .collect(),
         token: plan.token.clone(),
     };
+    // The writer counts a bump from the newest row, as etcdutl does: 0 for an empty store, which a
+    // server shows as revision 1. The plan counts from what the server showed.
+    let newest = file
+        .newest_revision()
+        .map_err(|error| inspect::unreadable(&error))?;
+    let bump = if plan.bump > 0 {
+        plan.revision_after.abs_diff(newest)
+    } else {
+        0
+    };
     let mut cluster_id = 0;
     for member in &plan.write {
         let written = etcd_datadir::write_etcd_datadir(
@@ -105,7 +115,7 @@ fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, staging: &Stagi
                 wal_dir: None,
                 name: member.name.clone(),
                 cluster: cluster.clone(),
-                bump_revision: plan.bump.unsigned_abs(),
+                bump_revision: bump,
                 mark_compacted: plan.mark_compacted && plan.bump > 0,
                 clear_alarms: plan.clear_alarms,
             },

@@ -14,7 +14,7 @@ use holdfast_restore::{
 };
 use holdfast_store::etcd_file::EtcdFile;
 
-use super::bench::{ALARM, AUTH, BASIC, Bench, Golden, K8S, SMALL, local_store, minute};
+use super::bench::{ALARM, AUTH, BASIC, Bench, EMPTY, Golden, K8S, SMALL, local_store, minute};
 use super::faults::Mortal;
 
 fn options(bench: &Bench, target: Target) -> RestoreOptions {
@@ -49,7 +49,7 @@ fn database(data_dir: &Path) -> PathBuf {
 
 #[tokio::test]
 async fn every_golden_snapshot_comes_back_with_every_key_for_etcd() {
-    for golden in [BASIC, SMALL, AUTH, ALARM, K8S] {
+    for golden in [EMPTY, BASIC, SMALL, AUTH, ALARM, K8S] {
         let bench = Bench::new().await;
         let captured = bench.backup(golden, minute(0)).await;
         let plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
@@ -376,7 +376,7 @@ mod holdfast_target {
 
     #[tokio::test]
     async fn every_golden_snapshot_comes_back_with_its_hash_before_and_its_bump_after() {
-        for golden in [BASIC, SMALL, K8S] {
+        for golden in [EMPTY, BASIC, SMALL, K8S] {
             for bump in [Bump::None, Bump::Auto] {
                 let bench = Bench::new().await;
                 let captured = bench.backup(golden, minute(0)).await;

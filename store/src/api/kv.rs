@@ -9,6 +9,7 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::context::{Context, blocking};
+use super::quota;
 use super::status::status;
 use super::validate;
 use crate::apply;
@@ -107,6 +108,9 @@ impl Kv for KvService {
         validate::put(&request)
             .and_then(|()| self.check_size(&request))
             .map_err(|error| status(&error))?;
+        quota::check(&self.context, quota::put_bytes(&request))
+            .await
+            .map_err(|error| status(&error))?;
         let apply::Response::Put(mut response) = self.propose(Command::Put(request)).await? else {
             return Err(wrong_answer());
         };
@@ -147,6 +151,10 @@ impl Kv for KvService {
             blocking(move || state.txn(&request)).await?
         } else {
             self.check_size(&request).map_err(|error| status(&error))?;
+            let bytes = quota::txn_bytes(&request);
+            quota::check(&self.context, bytes)
+                .await
+                .map_err(|error| status(&error))?;
             match self.propose(Command::Txn(request)).await? {
                 apply::Response::Txn(response) => response,
                 _ => return Err(wrong_answer()),

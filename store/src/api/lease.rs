@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::context::{Context, wants_leader};
+use super::quota;
 use super::status::status;
 use crate::apply;
 use crate::command::{LeaseCheckpoint, LeaseCheckpoints, Request as Command};
@@ -39,6 +40,9 @@ impl Lease for LeaseService {
             request.id = rand::rng().random_range(1..=i64::MAX);
         }
         let member = self.context.member();
+        quota::check(&self.context, quota::LEASE_BYTES)
+            .await
+            .map_err(|error| status(&error))?;
         request.ttl = member.leases().granted_ttl_s(request.ttl);
         let applied = member.propose(Command::LeaseGrant(request)).await;
         match applied.map_err(|error| status(&error))?.response {

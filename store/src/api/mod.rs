@@ -9,6 +9,7 @@ mod lease;
 mod listen;
 mod maintenance;
 mod observe;
+mod quota;
 mod server;
 mod snapshot;
 mod status;

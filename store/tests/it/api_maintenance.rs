@@ -5,7 +5,7 @@ use holdfast_store::options::StoreOptions;
 use sha2::{Digest as _, Sha256};
 use tonic::Code;
 
-use crate::api_support::{Store, revision};
+use crate::api_support::{Store, eventually, revision};
 
 async fn snapshot(store: &Store) -> Vec<rpc::SnapshotResponse> {
     let request = rpc::SnapshotRequest {};
@@ -197,23 +197,23 @@ async fn a_full_quota_raises_the_alarm_and_reads_go_on() {
         refused.message(),
         "etcdserver: mvcc: database space exceeded"
     );
-    let request = rpc::AlarmRequest {
-        action: AlarmAction::Get.into(),
-        ..Default::default()
-    };
-    let alarms = store
-        .maintenance()
-        .alarm(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .alarms;
-    assert!(
+    let is_alarmed = || async {
+        let request = rpc::AlarmRequest {
+            action: AlarmAction::Get.into(),
+            ..Default::default()
+        };
+        let alarms = store
+            .maintenance()
+            .alarm(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .alarms;
         alarms
             .iter()
-            .any(|alarm| alarm.alarm() == AlarmType::Nospace),
-        "{alarms:?}"
-    );
+            .any(|alarm| alarm.alarm() == AlarmType::Nospace)
+    };
+    eventually(is_alarmed).await;
     assert!(store.get("k0").await.is_some());
     let (code, body) = store.http("GET", "/health").await;
     assert_eq!(

@@ -6,8 +6,8 @@ use std::fmt;
 use holdfast_store::options::LogLevel;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
-use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
@@ -17,14 +17,15 @@ use crate::failure::Failure;
 
 /// Starts logging; call it once.
 pub(super) fn start(level: LogLevel) -> Result<(), Failure> {
-    let level = match level {
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Error => LevelFilter::ERROR,
+    let filter = match level {
+        LogLevel::Debug => "debug",
+        // Consensus tells its inner life at this level; our own lines say what changed.
+        LogLevel::Info => "info,openraft=warn",
+        LogLevel::Warn => "warn",
+        LogLevel::Error => "error",
     };
     tracing_subscriber::fmt()
-        .with_max_level(level)
+        .with_env_filter(EnvFilter::new(filter))
         .with_writer(std::io::stderr)
         .event_format(EtcdFormat {
             clock: Clock::system(),

@@ -40,10 +40,10 @@ fn main() -> anyhow::Result<process::ExitCode> {
     if let [_, command, rest @ ..] = words.as_slice()
         && command == "store"
     {
-        return Ok(ended(
-            runtime.block_on(cli::store::run(rest.to_vec())),
-            Format::Text,
-        ));
+        let outcome = runtime.block_on(cli::store::run(rest.to_vec()));
+        // Everything durable is done; reads still under way must not hold up the exit.
+        runtime.shutdown_background();
+        return Ok(ended(outcome, Format::Text));
     }
 
     let cli = match Cli::try_parse_from(words) {

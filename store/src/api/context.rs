@@ -137,12 +137,12 @@ impl Context {
     }
 
     /// Completes the header of a response: a revision that is there stays.
-    pub(super) fn complete(&self, header: Option<ResponseHeader>) -> Option<ResponseHeader> {
+    pub(super) fn complete(&self, header: Option<ResponseHeader>) -> ResponseHeader {
         let revision = match header {
             Some(header) if header.revision != 0 => header.revision,
             _ => self.state().revision(),
         };
-        Some(self.header_at(revision))
+        self.header_at(revision)
     }
 }
 

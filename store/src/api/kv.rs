@@ -67,7 +67,7 @@ impl Kv for KvService {
             let state = state.clone();
             blocking(move || state.range(&request)).await?
         };
-        response.header = self.context.complete(response.header);
+        response.header = Some(self.context.complete(response.header));
         Ok(Response::new(response))
     }
 
@@ -114,7 +114,7 @@ impl Kv for KvService {
         let apply::Response::Put(mut response) = self.propose(Command::Put(request)).await? else {
             return Err(wrong_answer());
         };
-        response.header = self.context.complete(response.header);
+        response.header = Some(self.context.complete(response.header));
         Ok(Response::new(response))
     }
 
@@ -131,7 +131,7 @@ impl Kv for KvService {
         let apply::Response::DeleteRange(mut response) = response else {
             return Err(wrong_answer());
         };
-        response.header = self.context.complete(response.header);
+        response.header = Some(self.context.complete(response.header));
         Ok(Response::new(response))
     }
 
@@ -160,7 +160,7 @@ impl Kv for KvService {
                 _ => return Err(wrong_answer()),
             }
         };
-        response.header = self.context.complete(response.header);
+        response.header = Some(self.context.complete(response.header));
         Ok(Response::new(response))
     }
 

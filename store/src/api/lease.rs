@@ -47,7 +47,7 @@ impl Lease for LeaseService {
         let applied = member.propose(Command::LeaseGrant(request)).await;
         match applied.map_err(|error| status(&error))?.response {
             apply::Response::LeaseGrant(mut response) => {
-                response.header = self.context.complete(response.header);
+                response.header = Some(self.context.complete(response.header));
                 Ok(Response::new(response))
             }
             _ => Err(Status::internal(
@@ -68,7 +68,7 @@ impl Lease for LeaseService {
             .await;
         match applied.map_err(|error| status(&error))?.response {
             apply::Response::LeaseRevoke(mut response) => {
-                response.header = self.context.complete(response.header);
+                response.header = Some(self.context.complete(response.header));
                 Ok(Response::new(response))
             }
             _ => Err(Status::internal(

@@ -1,11 +1,10 @@
 //! The Maintenance service.
 
-use std::time::Instant;
-
 use holdfast_proto::etcd::rpc::{
     self, AlarmType, alarm_request::AlarmAction, maintenance_server::Maintenance,
 };
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -60,7 +59,7 @@ impl Maintenance for MaintenanceService {
         let applied = member.propose(Command::Alarm(request)).await;
         match applied.map_err(|error| status(&error))?.response {
             apply::Response::Alarm(mut response) => {
-                response.header = self.context.complete(response.header);
+                response.header = Some(self.context.complete(response.header));
                 Ok(Response::new(response))
             }
             _ => Err(Status::internal(
@@ -164,7 +163,7 @@ impl Maintenance for MaintenanceService {
         // Ends by itself when the client goes away or stalls; it is awaited by nobody because
         // what it has to say goes into the stream.
         drop(tokio::task::spawn_blocking(move || {
-            snapshot::send(&context, &sender, &runtime)
+            snapshot::send(&context, &sender, &runtime);
         }));
         Ok(Response::new(ReceiverStream::new(receiver)))
     }

@@ -8,13 +8,14 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use holdfast_proto::etcd::rpc::SnapshotResponse;
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
+use tokio::time::Instant;
 use tonic::Status;
 
 use super::context::Context;
@@ -145,9 +146,9 @@ impl Sink<'_> {
         if let Some(spool) = &mut self.spool {
             return spool.write_all(&chunk);
         }
-        let chunk = match self.offer(chunk, if self.may_spool { PATIENCE } else { IDLE_MAX })? {
-            None => return Ok(()),
-            Some(chunk) => chunk,
+        let patience = if self.may_spool { PATIENCE } else { IDLE_MAX };
+        let Some(chunk) = self.offer(chunk, patience)? else {
+            return Ok(());
         };
         if self.may_spool {
             self.may_spool = false;
@@ -204,14 +205,13 @@ impl Sink<'_> {
 
     /// Sends a piece, or gives it back when the client does not take it in time.
     fn offer(&mut self, chunk: Bytes, patience: Duration) -> io::Result<Option<Bytes>> {
-        let reserved = match self.sender.try_reserve() {
-            Ok(permit) => Ok(permit),
-            Err(_) => {
-                let reserve = tokio::time::timeout(patience, self.sender.reserve());
-                match self.runtime.block_on(reserve) {
-                    Ok(result) => result,
-                    Err(_elapsed) => return Ok(Some(chunk)),
-                }
+        let reserved = if let Ok(permit) = self.sender.try_reserve() {
+            Ok(permit)
+        } else {
+            let reserve = tokio::time::timeout(patience, self.sender.reserve());
+            match self.runtime.block_on(reserve) {
+                Ok(result) => result,
+                Err(_elapsed) => return Ok(Some(chunk)),
             }
         };
         let Ok(permit) = reserved else {

@@ -248,7 +248,7 @@ mod tests {
             let mut alive = Vec::new();
             for (number, (key, end)) in ranges.iter().enumerate() {
                 if let Some(range) = range(key, end) {
-                    let id = WatcherId(number as u64);
+                    let id = WatcherId(u64::try_from(number).unwrap());
                     index.insert(&range, id);
                     alive.push((id, range));
                 }

@@ -66,6 +66,9 @@ impl std::fmt::Debug for WatchSession {
 
 impl Drop for WatchSession {
     fn drop(&mut self) {
+        if let Some(reading) = self.reading.take() {
+            reading.abort();
+        }
         let mut groups = self.shared.groups.lock();
         for watch in self.watches.values() {
             groups.remove(watch.id);
@@ -111,7 +114,7 @@ impl WatchSession {
             created: true,
             canceled: !reason.is_empty(),
             cancel_reason: reason,
-            ..self.response(self.revision())
+            ..response(self.revision())
         };
         self.ready.push_back(response);
     }
@@ -123,7 +126,7 @@ impl WatchSession {
             created: true,
             canceled: true,
             cancel_reason: reason,
-            ..self.response(self.revision())
+            ..response(self.revision())
         };
         self.ready.push_back(response);
     }
@@ -134,7 +137,7 @@ impl WatchSession {
             let canceled = rpc::WatchResponse {
                 watch_id,
                 canceled: true,
-                ..self.response(self.revision())
+                ..response(self.revision())
             };
             self.ready.push_back(canceled);
         }
@@ -178,12 +181,12 @@ impl WatchSession {
             self.is_reading_due = has_lagging;
             if !run.is_empty() {
                 self.respond(&run);
-            } else if has_lagging {
-                continue;
-            } else if self.is_progress_wanted && self.announce(Recipient::ProgressOfAll) {
-                self.is_progress_wanted = false;
-            } else {
-                self.queue.wait().await;
+            } else if !has_lagging {
+                if self.is_progress_wanted && self.announce(Recipient::ProgressOfAll) {
+                    self.is_progress_wanted = false;
+                } else {
+                    self.queue.wait().await;
+                }
             }
         }
     }
@@ -290,7 +293,7 @@ impl WatchSession {
             Recipient::ProgressOfAll => {
                 let response = rpc::WatchResponse {
                     watch_id: NO_WATCH,
-                    ..self.response(last.revision)
+                    ..response(last.revision)
                 };
                 self.ready.push_back(response);
                 return;
@@ -325,7 +328,7 @@ impl WatchSession {
         let response = rpc::WatchResponse {
             watch_id,
             events,
-            ..self.response(revision)
+            ..response(revision)
         };
         if watch.accepts_fragments {
             fragment::push(&mut self.ready, response, self.options.fragment_bytes);
@@ -390,7 +393,7 @@ impl WatchSession {
             let canceled = rpc::WatchResponse {
                 watch_id,
                 canceled: true,
-                ..self.response(0)
+                ..response(0)
             };
             match reading.result {
                 Found::Events { events, next } => {
@@ -422,15 +425,16 @@ impl WatchSession {
     fn revision(&self) -> i64 {
         self.history.revision()
     }
+}
 
-    fn response(&self, revision: i64) -> rpc::WatchResponse {
-        rpc::WatchResponse {
-            header: Some(rpc::ResponseHeader {
-                revision,
-                ..rpc::ResponseHeader::default()
-            }),
-            ..rpc::WatchResponse::default()
-        }
+/// A response at a revision.
+fn response(revision: i64) -> rpc::WatchResponse {
+    rpc::WatchResponse {
+        header: Some(rpc::ResponseHeader {
+            revision,
+            ..rpc::ResponseHeader::default()
+        }),
+        ..rpc::WatchResponse::default()
     }
 }
 

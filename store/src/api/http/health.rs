@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse as _, Response};
 use holdfast_proto::etcd::rpc::{AlarmType, RangeRequest};
 
 use super::super::context::{Context, blocking};

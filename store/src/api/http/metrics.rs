@@ -2,10 +2,11 @@
 
 use axum::extract::State;
 use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse as _, Response};
 
 use super::super::context::Context;
 use super::super::maintenance::storage_version;
+use crate::member::MemberStatus;
 use crate::metrics::{CONTENT_TYPE, Exposition};
 
 pub(super) async fn page(State(context): State<Context>) -> Response {
@@ -60,11 +61,7 @@ fn member(context: &Context, out: &mut Exposition) {
         "The current number of pending proposals to commit.",
         status.pending_proposals,
     );
-    out.gauge(
-        "etcd_server_quota_backend_bytes",
-        "Current backend storage quota size in bytes.",
-        context.options().quota_bytes().unwrap_or(0),
-    );
+    database(context, &status, out);
     let id = format!("{:x}", status.member_id.0);
     out.info(
         "etcd_server_id",
@@ -87,6 +84,14 @@ fn member(context: &Context, out: &mut Exposition) {
             &version,
         );
     }
+}
+
+fn database(context: &Context, status: &MemberStatus, out: &mut Exposition) {
+    out.gauge(
+        "etcd_server_quota_backend_bytes",
+        "Current backend storage quota size in bytes.",
+        context.options().quota_bytes().unwrap_or(0),
+    );
     out.gauge(
         "etcd_mvcc_db_total_size_in_bytes",
         "Total size of the underlying database physically allocated in bytes.",

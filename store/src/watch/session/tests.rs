@@ -81,7 +81,8 @@ impl Store {
     fn new() -> Store {
         let past = Arc::new(Past::default());
         let hub = WatchHub::new();
-        hub.attach(Arc::clone(&past) as Arc<dyn History>);
+        let history: Arc<dyn History> = past.clone();
+        hub.attach(history);
         Store { past, hub }
     }
 
@@ -552,25 +553,30 @@ async fn run(actions: Vec<Action>) {
             Action::Replace => store.hub.replaced(store.past.revision()),
         }
     }
-    let events = store.past.all();
     for (session, expected) in sessions.iter_mut().zip(&mut expected) {
-        let wanted: Vec<Vec<(i64, Bytes)>> =
-            expected.iter().map(|watch| watch.wanted(&events)).collect();
-        let is_missing = |expected: &[Expected]| {
-            expected
-                .iter()
-                .zip(&wanted)
-                .any(|(watch, wanted)| watch.seen.len() < wanted.len())
-        };
-        while is_missing(expected) {
-            assert!(
-                read(session, expected, Duration::from_secs(20)).await,
-                "{expected:?}"
-            );
-        }
-        for (watch, wanted) in expected.iter().zip(wanted) {
-            assert_eq!(watch.seen, wanted);
-        }
+        finish(&store, session, expected).await;
+    }
+}
+
+/// Reads until every watch has as many events as it must see, and compares them.
+async fn finish(store: &Store, session: &mut WatchSession, expected: &mut [Expected]) {
+    let events = store.past.all();
+    let wanted: Vec<Vec<(i64, Bytes)>> =
+        expected.iter().map(|watch| watch.wanted(&events)).collect();
+    let is_missing = |expected: &[Expected]| {
+        expected
+            .iter()
+            .zip(&wanted)
+            .any(|(watch, wanted)| watch.seen.len() < wanted.len())
+    };
+    while is_missing(expected) {
+        assert!(
+            read(session, expected, Duration::from_secs(20)).await,
+            "{expected:?}"
+        );
+    }
+    for (watch, wanted) in expected.iter().zip(&wanted) {
+        assert_eq!(&watch.seen, wanted);
     }
 }
 

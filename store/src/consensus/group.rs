@@ -188,11 +188,27 @@ impl Group {
         }
     }
 
-    /// Asks for a checkpoint and a purge of the log now.
-    pub(crate) async fn snapshot_now(&self) -> Result<(), Error> {
+    /// Checkpoints, and purges all of the log that the checkpoint covers.
+    pub(crate) async fn purge(&self, patience: Duration) -> Result<(), Error> {
+        let applied = self.raft.metrics().borrow_watched().last_applied;
         self.raft
             .trigger()
             .snapshot()
+            .await
+            .map_err(|error| fatal(&error))?;
+        let covered = self
+            .raft
+            .wait(Some(patience))
+            .metrics(
+                |metrics| metrics.snapshot >= applied,
+                "the checkpoint covers the log",
+            )
+            .await
+            .or(Err(Error::Timeout))?;
+        let upto = covered.snapshot.map_or(0, |id| id.index);
+        self.raft
+            .trigger()
+            .purge_log(upto)
             .await
             .map_err(|error| fatal(&error))
     }
@@ -284,5 +300,39 @@ fn fatal(error: &(dyn std::error::Error + 'static)) -> Error {
     Error::Io {
         doing: "run the raft group",
         source: io::Error::other(super::apply_thread::describe(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(election_timeout: Duration) -> GroupOptions {
+        GroupOptions {
+            heartbeat: Duration::from_millis(100),
+            election_timeout,
+            snapshot_count: 10_000,
+            catch_up_entries: 5_000,
+        }
+    }
+
+    #[test]
+    fn the_group_keeps_time_as_etcd_does_and_not_as_openrafts_defaults() {
+        let config = options(Duration::from_secs(1)).config().unwrap();
+        assert_eq!(config.heartbeat_interval, 100);
+        assert_eq!(
+            (config.election_timeout_min, config.election_timeout_max),
+            (1000, 2000)
+        );
+        assert_eq!(config.enable_pre_vote, Some(true));
+        assert_eq!(config.enable_leader_restore, Some(false));
+        // Below the leader lease and the longest election timeout, openraft refuses it.
+        assert_eq!(config.quorum_loss_probe_interval, Some(4000));
+    }
+
+    #[test]
+    fn an_election_timeout_below_the_heartbeat_is_refused_by_name() {
+        let error = options(Duration::from_millis(50)).config().unwrap_err();
+        assert!(error.to_string().contains("election-timeout"), "{error}");
     }
 }

@@ -16,6 +16,7 @@ use super::reads::ReadWaiter;
 use super::{MemberOptions, admission, start};
 use crate::apply::{EventSink, LogPosition, Response};
 use crate::command::{Command, Request};
+use crate::consensus::log::RaftLogReader;
 use crate::consensus::{ApplyHandle, Group, Leadership, Proposal, Space};
 use crate::datadir::DirLock;
 use crate::datadir::identity::{ClusterId, MemberId};
@@ -77,6 +78,7 @@ pub(super) struct Inner {
     pub(super) leases: Arc<LeaseClock>,
     pub(super) group: Group,
     pub(super) leadership: Leadership,
+    pub(super) log: RaftLogReader,
     pub(super) space: Arc<Space>,
     pub(super) admission: admission::Admission,
     pub(super) reads: mpsc::Sender<ReadWaiter>,
@@ -295,9 +297,9 @@ impl Member {
         self.apply_handle()?.checkpoint().await
     }
 
-    /// Checkpoints, and purges the log that is covered by it.
+    /// Checkpoints, and purges all of the log that is covered by it.
     pub async fn purge_log(&self) -> Result<(), Error> {
-        self.inner.group.snapshot_now().await
+        self.inner.group.purge(self.request_timeout()).await
     }
 
     /// Returns when the member cannot go on, with the reason. Never for one that stops in order.

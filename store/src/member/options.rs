@@ -52,6 +52,8 @@ pub struct MemberOptions {
     pub snapshot_count: u64,
     /// Entries kept behind that for slow members. Default 5,000.
     pub catch_up_entries: u64,
+    /// Bytes of entries in the log after which it is purged whatever their number. Default 512 MiB.
+    pub log_bytes_max: u64,
     /// How often the leader is heard. Default 100 ms.
     pub heartbeat: Duration,
     /// How long a follower waits for the leader. Default 1 s.
@@ -86,6 +88,7 @@ impl MemberOptions {
             quota_bytes: 0,
             snapshot_count: 10_000,
             catch_up_entries: 5_000,
+            log_bytes_max: 512 << 20,
             heartbeat: Duration::from_millis(100),
             election_timeout: Duration::from_secs(1),
             auto_compaction: AutoCompaction::Off,

@@ -51,6 +51,7 @@ pub(super) async fn start(
     let fatal = watch::Sender::new(None);
     let (apply, apply_thread) = consensus::spawn_apply(applier, Arc::clone(&space), fatal.clone())?;
     let log = open_log(&layout, &options, &ids, &space).await?;
+    let log_reader = log.reader();
     let machine = Machine::new(apply.clone(), Arc::clone(&state), layout.snapshots());
     let group = Group::start(ids.member, &group_options(&options), log, machine).await?;
     let (reads, waiting) = mpsc::channel(READERS_MAX);
@@ -60,6 +61,7 @@ pub(super) async fn start(
         state,
         leases,
         leadership: group.leadership(),
+        log: log_reader,
         group,
         space,
         admission: admission::Admission::default(),

@@ -24,6 +24,8 @@ const CHECKPOINTS_MAX: usize = 1000;
 const REVOKES_PENDING_MAX: usize = 16;
 /// How often the disk's free space is looked at.
 const SPACE_INTERVAL: Duration = Duration::from_millis(500);
+/// How often the length of the log is looked at.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// How often damage found by readers is looked for.
 const DAMAGE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -38,6 +40,7 @@ pub(super) fn spawn(member: &Member, waiting: mpsc::Receiver<reads::ReadWaiter>)
     spawn_until_stopped(member, watch_space(member.clone()));
     spawn_until_stopped(member, watch_leader(member.clone()));
     spawn_until_stopped(member, watch_damage(member.clone()));
+    spawn_until_stopped(member, limit_log(member.clone()));
     spawn_until_stopped(member, compactor::run(member.clone()));
 }
 
@@ -135,6 +138,18 @@ async fn watch_space(member: Member) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "cannot look at the free space"),
             Err(error) => tracing::warn!(%error, "the look at the free space panicked"),
+        }
+    }
+}
+
+/// Purges a log that few large entries make too long.
+async fn limit_log(member: Member) {
+    let mut ticks = interval(LOG_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if member.inner.log.stored_bytes() > member.inner.options.log_bytes_max {
+            report("purge the raft log", member.purge_log().await);
         }
     }
 }

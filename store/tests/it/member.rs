@@ -185,6 +185,34 @@ async fn the_log_is_purged_once_a_checkpoint_covers_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_few_large_entries_is_purged_by_its_bytes() {
+    let dir = TempDir::new().unwrap();
+    let options = MemberOptions {
+        log_bytes_max: 2 << 20,
+        ..options(dir.path())
+    };
+    let member = start(options).await;
+    let value = vec![7; 512 << 10];
+    for at in 0..24 {
+        member.propose(put(&format!("{at}"), &value)).await.unwrap();
+    }
+    let folder = dir.path().join("m0/raft");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while std::fs::read_dir(&folder).unwrap().count() > 6 {
+        assert!(
+            Instant::now() < deadline,
+            "12 MiB of entries are still in the log"
+        );
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(
+        get(&member, "0").await.map(|value| value.len()),
+        Some(512 << 10)
+    );
+    member.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_expired_lease_takes_its_keys_with_it() {
     let dir = TempDir::new().unwrap();
     let member = start(options(dir.path())).await;

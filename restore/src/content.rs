@@ -42,9 +42,11 @@ pub async fn open<Mode: Sync>(
     let phase = (Phase::Fetching, progress);
     let fetched = fetch_parts(vault, manifest, Some(&key), Some(spool), phase).await?;
     match fetched.spool {
-        Some(spool) if fetched.flaws.is_empty() => {
-            Ok(Content(spool.into_reader(manifest.content.bytes, manifest.part_bytes)))
-        }
-        _ => Err(Error::Damaged { flaws: fetched.flaws }),
+        Some(spool) if fetched.flaws.is_empty() => Ok(Content(
+            spool.into_reader(manifest.content.bytes, manifest.part_bytes),
+        )),
+        _ => Err(Error::Damaged {
+            flaws: fetched.flaws,
+        }),
     }
 }

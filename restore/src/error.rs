@@ -81,7 +81,8 @@ pub enum Error {
     },
     /// An object was written by a later version of the format.
     #[error(
-        "{object} has format version {version}, this program reads up to {supported}; use a newer holdfast"
+        "{object} has format version {version}, this program reads up to {supported}; \
+         use a newer holdfast"
     )]
     UnsupportedVersion {
         /// The object.
@@ -147,7 +148,8 @@ pub enum Error {
     },
     /// Encryption is neither configured nor switched off explicitly.
     #[error(
-        "no recipient to encrypt to; give at least one age or ssh recipient, or say `encryption: none` explicitly"
+        "no recipient to encrypt to; give at least one age or ssh recipient, \
+         or say `encryption: none` explicitly"
     )]
     NoRecipients,
     /// A key, a recipient or an identity cannot be used.
@@ -196,7 +198,8 @@ pub enum Error {
     },
     /// The source is another cluster than the one whose backups are in the vault.
     #[error(
-        "the source is cluster {found}, the vault's newest backup is of cluster {expected}; accept the new cluster explicitly if this is meant"
+        "the source is cluster {found}, the vault's newest backup is of cluster {expected}; \
+         accept the new cluster explicitly if this is meant"
     )]
     ClusterChanged {
         /// The cluster id in the newest manifest.
@@ -263,7 +266,10 @@ pub enum Error {
         reason: String,
     },
     /// The backup in the vault is damaged.
-    #[error("the backup is damaged: {}", flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error(
+        "the backup is damaged: {}",
+        flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    )]
     Damaged {
         /// Everything that was found.
         flaws: Vec<Flaw>,

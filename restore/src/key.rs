@@ -216,7 +216,8 @@ pub fn generate_identity(path: &Path) -> Result<Recipient> {
     let recipient = Recipient::parse(&identity.to_public().to_string())?;
     let secret = identity.to_string();
     let text = Zeroizing::new(format!(
-        "# holdfast age identity: keep a copy away from the backups it opens\n# public key: {}\n{}\n",
+        "# holdfast age identity: keep a copy away from the backups it opens\n\
+         # public key: {}\n{}\n",
         recipient.text(),
         secret.expose_secret()
     ));

@@ -21,7 +21,7 @@ use crate::plan::{PlannedMember, RestorePlan, Target};
 use crate::progress::{Phase, Progress, ProgressFn};
 use crate::sign::Signed;
 use crate::spool::{Spool, SpoolReader};
-use crate::vault::{ReadOnly, Vault, layout};
+use crate::vault::{Backup, ReadOnly, Vault, layout};
 use crate::verify::{fetch_parts, open_key};
 
 use staging::Staging;
@@ -86,6 +86,42 @@ pub async fn rebuild(
     });
     let plan = plan.clone();
     tokio::task::spawn_blocking(move || build::build(&file, &manifest, &plan, staging)).await?
+}
+
+/// Writes a backup's bytes as they were: a snapshot file for `etcdutl snapshot restore`, digest
+/// trailer included. In clear: that is what it is for. The file must not exist.
+pub async fn export(
+    vault: &Vault<ReadOnly>,
+    backup: &Backup,
+    keys: &Keys,
+    (file, work_dir): (&Path, &Path),
+    progress: ProgressFn<'_>,
+) -> Result<()> {
+    staging::refuse_existing(file)?;
+    let manifest = &backup.manifest;
+    let bytes = manifest.content.bytes;
+    space(staging::parent_of(file))?.require(file, bytes.saturating_mul(2))?;
+    let key = open_key(vault, manifest, keys).await?;
+    let (target, work_dir) = (file.to_owned(), work_dir.to_owned());
+    let (staging, spool) = tokio::task::spawn_blocking(move || {
+        let staging = Staging::create(&target)?;
+        Ok::<_, Error>((staging, Spool::create(&work_dir)?))
+    })
+    .await??;
+    let phase = (Phase::Fetching, progress);
+    let fetched = fetch_parts(vault, manifest, Some(&key), Some(spool), phase).await?;
+    let Some(spool) = fetched.spool else {
+        return Err(Error::Damaged {
+            flaws: fetched.flaws,
+        });
+    };
+    let part_bytes = manifest.part_bytes;
+    tokio::task::spawn_blocking(move || {
+        let reader = spool.into_reader(bytes, part_bytes);
+        build::copy_plain(&reader, &staging.plain_copy())?;
+        staging.publish_copy()
+    })
+    .await?
 }
 
 /// Everything that can be refused before the first byte is fetched.

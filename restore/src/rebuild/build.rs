@@ -136,7 +136,7 @@ fn check_revision(found: i64, plan: &RestorePlan) -> Result<()> {
 }
 
 /// The bundled store reads a file. The copy stands in the staging folder like the result itself.
-fn copy_plain<R: ReadAt>(source: &R, path: &Path) -> Result<()> {
+pub(super) fn copy_plain<R: ReadAt>(source: &R, path: &Path) -> Result<()> {
     let mut copy = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -73,12 +73,21 @@ impl Staging {
             None => self.members(),
         };
         durable::sync_dir(&self.members()).map_err(Error::io("sync", self.members()))?;
+        self.rename(&built)
+    }
+
+    /// Renames the plain copy into place.
+    pub(super) fn publish_copy(self) -> Result<()> {
+        self.rename(&self.plain_copy())
+    }
+
+    fn rename(&self, built: &Path) -> Result<()> {
         refuse_existing(&self.target)?;
-        match renameat_with(CWD, &built, CWD, &self.target, RenameFlags::NOREPLACE) {
+        match renameat_with(CWD, built, CWD, &self.target, RenameFlags::NOREPLACE) {
             Ok(()) => {}
             // A file system without that flag; the check above has to do.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-                durable::rename(&built, &self.target)
+                durable::rename(built, &self.target)
                     .map_err(Error::io("rename to", &self.target))?;
             }
             Err(rustix::io::Errno::EXIST) => {

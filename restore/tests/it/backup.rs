@@ -1,3 +1,5 @@
+//! Backups of every golden snapshot, and of sources that must not become one.
+
 use std::fs;
 
 use holdfast_policies::{Generation, Level, Sequence};

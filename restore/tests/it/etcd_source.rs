@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use holdfast_policies::{Level, Span};
 use holdfast_restore::manifest::SourceHash;
-use holdfast_restore::source::UserSpec;
+use holdfast_restore::source::{TlsSpec, UserSpec};
 use holdfast_restore::{Captured, Error, ErrorKind, EtcdSource, EtcdSpec, Source as _, capture};
 
 use super::bench::{BASIC, Bench, SMALL, minute};
-use super::fake_etcd::{Fake, Flow};
+use super::fake_etcd::{Fake, Flow, tls_file};
 
 async fn spec(members: &[&Fake]) -> EtcdSpec {
     let mut endpoints = Vec::new();
@@ -252,4 +252,69 @@ async fn the_newest_revision_of_any_member_counts() {
 fn settings_that_cannot_work_are_refused_before_dialling() {
     assert!(EtcdSource::new(EtcdSpec::at([""; 0])).is_err());
     assert!(EtcdSource::new(EtcdSpec::at((0..40).map(|n| format!("h{n}:2379")))).is_err());
+}
+
+#[tokio::test]
+async fn tls_needs_the_right_authority_and_a_client_certificate() {
+    let bench = Bench::new().await;
+    let port = Fake::of(BASIC, 1).serve_tls().await.port();
+    let mut spec = EtcdSpec::at([format!("https://localhost:{port}")]);
+    let plain = take(&bench, spec.clone()).await.unwrap_err().to_string();
+    assert!(plain.contains("cacert"), "{plain}");
+    let tls = TlsSpec {
+        cacert: tls_file("ca.pem"),
+        cert: Some(tls_file("client.pem")),
+        key: Some(tls_file("client.key")),
+        server_name: None,
+    };
+    spec.tls = Some(tls.clone());
+    take(&bench, spec.clone()).await.unwrap();
+    spec.tls = Some(TlsSpec {
+        cert: None,
+        key: None,
+        ..tls.clone()
+    });
+    assert!(
+        take(&bench, spec.clone()).await.is_err(),
+        "no client certificate"
+    );
+    spec.tls = Some(TlsSpec {
+        server_name: Some("elsewhere".to_owned()),
+        ..tls.clone()
+    });
+    assert!(
+        take(&bench, spec.clone()).await.is_err(),
+        "another name in the certificate"
+    );
+    spec.tls = Some(TlsSpec {
+        cacert: tls_file("client.pem"),
+        ..tls.clone()
+    });
+    assert!(
+        take(&bench, spec.clone()).await.is_err(),
+        "another authority"
+    );
+    spec.tls = Some(TlsSpec { key: None, ..tls });
+    let half = take(&bench, spec.clone()).await.unwrap_err().to_string();
+    assert!(half.contains("both"), "{half}");
+    assert_eq!(bench.catalog().await.backups.len(), 1);
+}
+
+#[tokio::test]
+async fn an_aborted_backup_leaves_no_manifest_and_no_spool() {
+    let bench = Bench::new().await;
+    let mut member = Fake::of(SMALL, 1);
+    member.flow = Flow::SilentAfter(6);
+    let mut spec = spec(&[&member]).await;
+    spec.idle_timeout = Span::from(Duration::from_mins(1));
+    let aborted = tokio::time::timeout(Duration::from_millis(700), take(&bench, spec)).await;
+    assert!(aborted.is_err(), "it was still waiting for bytes");
+    assert_eq!(bench.catalog().await.backups.len(), 0);
+    for _poll in 0..100 {
+        if fs::read_dir(bench.work_dir()).unwrap().count() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the spool of the aborted backup stays");
 }

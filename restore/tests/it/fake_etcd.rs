@@ -1,6 +1,7 @@
 //! A member of an etcd cluster that says and does what a test wants.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,6 +13,7 @@ use holdfast_proto::etcd::rpc::auth_server::{Auth, AuthServer};
 use holdfast_proto::etcd::rpc::maintenance_server::{Maintenance, MaintenanceServer};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 use super::bench::Golden;
@@ -46,6 +48,17 @@ pub(crate) struct Fake {
     pub(crate) snapshots: Arc<AtomicUsize>,
 }
 
+/// Where the certificates for tests are.
+pub(crate) fn tls_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/tls")
+        .join(name)
+}
+
+fn pem(name: &str) -> Vec<u8> {
+    std::fs::read(tls_file(name)).unwrap()
+}
+
 const TOKEN: &str = "token.17";
 const MESSAGE_BYTES: usize = 32 * 1024;
 
@@ -68,9 +81,23 @@ impl Fake {
 
     /// Serves on a free port until the test ends.
     pub(crate) async fn serve(&self) -> SocketAddr {
+        self.serve_on(tonic::transport::Server::builder()).await
+    }
+
+    /// As [`Fake::serve`], with TLS; clients need a certificate of the same authority.
+    pub(crate) async fn serve_tls(&self) -> SocketAddr {
+        let identity = Identity::from_pem(pem("server.pem"), pem("server.key"));
+        let tls = ServerTlsConfig::new()
+            .identity(identity)
+            .client_ca_root(Certificate::from_pem(pem("ca.pem")));
+        self.serve_on(tonic::transport::Server::builder().tls_config(tls).unwrap())
+            .await
+    }
+
+    async fn serve_on(&self, mut server: tonic::transport::Server) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let server = tonic::transport::Server::builder()
+        let server = server
             .add_service(MaintenanceServer::new(self.clone()))
             .add_service(AuthServer::new(self.clone()))
             .serve_with_incoming(TcpListenerStream::new(listener));
@@ -89,13 +116,13 @@ impl Fake {
         Ok(())
     }
 
-    fn header(&self) -> Option<rpc::ResponseHeader> {
-        Some(rpc::ResponseHeader {
+    fn header(&self) -> rpc::ResponseHeader {
+        rpc::ResponseHeader {
             cluster_id: self.cluster_id,
             member_id: self.member_id,
             revision: self.revision,
             raft_term: 2,
-        })
+        }
     }
 
     fn messages(&self) -> Vec<rpc::SnapshotResponse> {
@@ -127,7 +154,7 @@ impl Maintenance for Fake {
     async fn status(&self, request: Request<rpc::StatusRequest>) -> Reply<rpc::StatusResponse> {
         self.admit(&request)?;
         Ok(Response::new(rpc::StatusResponse {
-            header: self.header(),
+            header: Some(self.header()),
             version: "3.7.3".to_owned(),
             db_size: 100_000,
             leader: self.leader,
@@ -139,7 +166,7 @@ impl Maintenance for Fake {
     async fn hash_kv(&self, request: Request<rpc::HashKvRequest>) -> Reply<rpc::HashKvResponse> {
         self.admit(&request)?;
         Ok(Response::new(rpc::HashKvResponse {
-            header: self.header(),
+            header: Some(self.header()),
             hash: self.hash,
             compact_revision: self.compact_revision,
             hash_revision: request.get_ref().revision,
@@ -209,7 +236,7 @@ impl Auth for Fake {
         if request.name == "root" && self.password == Some(request.password.as_str()) {
             let token = TOKEN.to_owned();
             return Ok(Response::new(rpc::AuthenticateResponse {
-                header: self.header(),
+                header: Some(self.header()),
                 token,
             }));
         }

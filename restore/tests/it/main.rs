@@ -1,6 +1,7 @@
 //! The pipeline end to end, over local vaults and golden snapshots.
 #![expect(
     clippy::unwrap_used,
+    clippy::indexing_slicing,
     reason = "helpers of tests fail like the tests that call them"
 )]
 

@@ -186,7 +186,9 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_are_no_manifest_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+    fn bytes_that_are_no_manifest_are_refused(
+        bytes in proptest::collection::vec(any::<u8>(), 0..2000),
+    ) {
         prop_assert!(Manifest::decode("m", &bytes, &Trust::default()).is_err());
     }
 }

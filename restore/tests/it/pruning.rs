@@ -1,3 +1,5 @@
+//! Carrying out retention plans: what goes, what must not, and what is left when stopped.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 

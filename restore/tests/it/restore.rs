@@ -466,3 +466,22 @@ async fn the_long_operations_can_run_on_any_task() {
     });
     task.await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn an_exported_snapshot_is_the_file_that_was_backed_up() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(SMALL, minute(0)).await;
+    let catalog = bench.catalog().await;
+    let backup = catalog.get(captured.manifest.id).unwrap();
+    let file = bench.folder.path().join("out/snapshot.db");
+    let (vault, work_dir) = (bench.vault.read_only(), bench.work_dir());
+    let export = || rebuild::export(&vault, backup, &bench.keys, (&file, &work_dir), &|_| {});
+    export().await.unwrap();
+    assert_eq!(fs::read(&file).unwrap(), SMALL.bytes());
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+    assert_eq!(export().await.unwrap_err().kind(), ErrorKind::Conflict);
+}

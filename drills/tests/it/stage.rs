@@ -11,8 +11,8 @@ use holdfast_interop::peers::{Peer, Peers};
 use holdfast_policies::{ClusterName, SnapshotId};
 use holdfast_restore::manifest::SourceHash;
 use holdfast_restore::{
-    CaptureOptions, FileSource, Identities, Keys, ReadOnly, ReadWrite, Sealer, Signer, Trust,
-    Vault, VaultSpec, capture, key,
+    CaptureOptions, Catalog, FileSource, Identities, Keys, ReadOnly, ReadWrite, Sealer, Signer,
+    Trust, Vault, VaultSpec, capture, key,
 };
 
 /// Tells the test below that it is meant.
@@ -20,7 +20,7 @@ pub(crate) const IS_MEMBER: &str = "HOLDFAST_TEST_SCRATCH_MEMBER";
 
 /// A golden snapshot: its name, and HashKV, revision and compaction as etcd told them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Golden(pub(crate) &'static str, u32, i64, i64);
+pub(crate) struct Golden(&'static str, pub(crate) u32, i64, i64);
 
 pub(crate) const SMALL: Golden = Golden("small", 549_478_386, 452, 416);
 pub(crate) const ALARM: Golden = Golden("alarm", 2_119_975_217, 30, -1);
@@ -141,6 +141,26 @@ impl Stage {
         )
         .await;
         captured.unwrap().manifest.id
+    }
+
+    /// Rewrites the newest manifest with what another content's source told: a backup that no
+    /// capture would have let pass, signed all the same.
+    pub(crate) async fn retell(&self, told: SourceHash) {
+        let trust = &self.keys.trust;
+        let catalog = Catalog::load(&self.vault, &self.cluster, trust, None)
+            .await
+            .unwrap();
+        let mut manifest = catalog.newest().unwrap().manifest.clone();
+        manifest.source_hash = told;
+        let folder = self
+            .folder
+            .path()
+            .join(format!("vault/clusters/{}", self.cluster));
+        let object = manifest.encode(&self.signer).unwrap();
+        let name = format!("manifests/{:012}.json", manifest.sequence.0);
+        fs::write(folder.join(name), object).unwrap();
+        // It remembers the manifest as it was.
+        fs::remove_dir_all(folder.join("ledger")).unwrap();
     }
 
     pub(crate) fn scratch(&self) -> PathBuf {

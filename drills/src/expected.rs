@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use holdfast_store::bolt::ReadAt;
-use holdfast_store::etcd_file::{Auth, EtcdFile, LeaseRecord, Pair};
+use holdfast_store::etcd_file::{Auth, EtcdFile, LeaseRecord, Pair, Trailer, check_trailer};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
@@ -43,6 +43,8 @@ pub(crate) fn value_digest(value: &[u8]) -> ValueDigest {
 /// The decoded backup.
 #[derive(Debug)]
 pub(crate) struct Expected {
+    /// Its bytes have the digest they end in.
+    pub(crate) is_trailer_valid: bool,
     /// The newest revision in it.
     pub(crate) revision: i64,
     /// HashKV at that revision, recomputed.
@@ -59,6 +61,7 @@ impl Expected {
     /// Reads everything. Blocks: run it where that is allowed.
     pub(crate) fn read<R: ReadAt>(source: R) -> Result<Self> {
         let content = |source| Error::Content { source };
+        let trailer = check_trailer(&source).map_err(content)?;
         let file = EtcdFile::open(source).map_err(content)?;
         let revision = file.revision().map_err(content)?;
         let mut keys = Vec::new();
@@ -69,6 +72,7 @@ impl Expected {
         file.for_each_key(revision, visit).map_err(content)?;
         keys.sort_unstable_by(|left, right| left.key.cmp(&right.key));
         Ok(Self {
+            is_trailer_valid: trailer == Trailer::Valid,
             revision,
             hash_kv: file.hash_kv(revision).map_err(content)?.hash,
             keys,

@@ -17,12 +17,14 @@ mod client;
 mod drill;
 mod error;
 mod expected;
+mod options;
 mod report;
 mod scratch;
 
 pub use checks::{CHECK_NAMES, Outcome};
-pub use drill::{DrillOptions, DrillTarget, Phase, PhaseFn, pick, run};
+pub use drill::run;
 pub use error::{Error, ErrorKind, Result};
+pub use options::{DrillOptions, DrillTarget, Phase, PhaseFn, pick};
 pub use report::{
     BackupRecord, CheckRecord, DRILL_REPORT_VERSION, DrillReport, PhaseRecord, PrefixRecord,
     REPORT_BYTES_MAX, RestoredRecord, RpoRecord, TargetKind, TeardownRecord, publish, reports,

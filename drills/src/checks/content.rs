@@ -6,6 +6,9 @@ use super::{Doubt, Facts, Finding, failed, keys_text};
 use crate::expected::Expected;
 
 pub(super) fn check(facts: &Facts, expected: &Expected) -> Finding {
+    if !expected.is_trailer_valid {
+        return failed("the backup's bytes do not have the digest they end in");
+    }
     if expected.revision != facts.revision {
         return failed(format!(
             "the backup ends at revision {}, its manifest says {}",

@@ -279,6 +279,14 @@ async fn content_that_is_not_what_was_backed_up_fails() {
     );
 }
 
+#[test]
+fn bytes_without_the_digest_they_end_in_fail() {
+    let mut bytes = std::fs::read(golden("small")).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    assert!(!Expected::read(bytes).unwrap().is_trailer_valid);
+}
+
 #[tokio::test]
 async fn an_empty_backup_fails_unless_it_is_expected() {
     let expected = Expected::read(FileSource::open(&golden("empty")).unwrap()).unwrap();

@@ -151,7 +151,7 @@ fn words(point: &BackupPoint) -> BackupWords {
 }
 
 fn problems(catalog: &Catalog) -> Vec<String> {
-    let history = catalog.flaws.iter().map(ToString::to_string);
+    let history = vaults::problems(catalog).map(ToString::to_string);
     let damaged = catalog
         .backups
         .iter()

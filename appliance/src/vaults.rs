@@ -1,11 +1,15 @@
 //! The vault of these settings, opened for what is to be done with it.
 
+pub(crate) mod doctor;
+
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::ClusterName;
 use holdfast_restore::ledger::{self, Ledger};
-use holdfast_restore::{Backup, Catalog, ReadOnly, ReadWrite, Signer, Trust, Vault};
+use holdfast_restore::{
+    Backup, Catalog, Flaw, FlawKind, ReadOnly, ReadWrite, Signer, Trust, Vault,
+};
 
 use crate::config::Settings;
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -69,6 +73,15 @@ pub(crate) async fn catalog(
 ) -> Result<Catalog, Failure> {
     let vault = read(settings).await?;
     catalog_in(&vault, settings, cluster, &keys::trust(settings)?).await
+}
+
+/// What is wrong with the history of a catalog and needs a person's eye. A prune that was cut short
+/// does not: the backup is let go already, and the next prune ends it.
+pub(crate) fn problems(catalog: &Catalog) -> impl Iterator<Item = &Flaw> {
+    catalog
+        .flaws
+        .iter()
+        .filter(|flaw| flaw.kind != FlawKind::ReleasedPresent)
 }
 
 /// The backup whose id begins with `text`, or the newest.

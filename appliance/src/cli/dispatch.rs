@@ -60,7 +60,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Status(args) => status::run(args, &context).await,
         Command::Backup(command) => backup::run(command, &context).await,
         Command::Restore(args) => restore::run(args, &context).await,
-        Command::Drill(command) => drill::run(command, &context).await,
+        Command::Drill(command) => Box::pin(drill::run(command, &context)).await,
         Command::Vault(command) => vault::run(command, &context).await,
         Command::Key(command) => key::run(command, &context),
         Command::Policy(command) => policy::run(command, &context).await,

@@ -98,7 +98,7 @@ pub(crate) async fn run(command: &DrillCommand, context: &Context) -> Result<Exi
         DrillCommand::Run(args) => rehearse(args, context).await,
         DrillCommand::List(args) => list(args, context).await,
         DrillCommand::Show(args) => show(args, context).await,
-        DrillCommand::Child(args) => child(args, context).await,
+        DrillCommand::Child(args) => Box::pin(child(args, context)).await,
         DrillCommand::Member => member().await,
     }
 }
@@ -139,7 +139,7 @@ fn told(report: &DrillReport, context: &Context) -> Result<ExitCode, Failure> {
 
 async fn child(args: &ChildArgs, context: &Context) -> Result<ExitCode, Failure> {
     rehearsal::become_a_careful_child();
-    let (answer, code) = match child_outcome(args, context).await {
+    let (answer, code) = match Box::pin(child_outcome(args, context)).await {
         Ok(report) => {
             let code = drill::exit_code(&report);
             (ChildAnswer::Report(Box::new(report)), code)
@@ -162,7 +162,13 @@ async fn child_outcome(args: &ChildArgs, context: &Context) -> Result<DrillRepor
         backup: args.run.id.as_deref(),
         newest_known: args.newest_known,
     };
-    rehearsal::rehearse(&settings, source, &context.clock, wishes).await
+    Box::pin(rehearsal::rehearse(
+        &settings,
+        source,
+        &context.clock,
+        wishes,
+    ))
+    .await
 }
 
 async fn member() -> Result<ExitCode, Failure> {

@@ -1,11 +1,13 @@
 //! `holdfast vault`: look after the vault.
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use super::dispatch::Context;
 use crate::exit_code::ExitCode;
 use crate::failure::Failure;
-use crate::vaults;
+use crate::vaults::doctor::{self, Finding};
+use crate::{keys, vaults};
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -31,9 +33,34 @@ pub(crate) async fn run(command: &VaultCommand, context: &Context) -> Result<Exi
     }
 }
 
+#[derive(Serialize)]
+struct Checked {
+    location: String,
+    findings: Vec<Finding>,
+}
+
 async fn check(context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
-    let vault = vaults::read(&settings).await?;
-    context.output.say(vault.location())?;
-    Ok(ExitCode::Done)
+    keys::ensure(&settings)?;
+    let (signer, now) = (keys::signer(&settings)?, context.clock.now());
+    let vault = vaults::write(&settings, &signer, now).await?;
+    let findings = doctor::examine(&vault, &context.clock).await;
+    let shape = Checked {
+        location: vault.location().to_owned(),
+        findings,
+    };
+    context.output.show(&shape, |shape| {
+        let mut lines = vec![format!("vault {}", shape.location)];
+        lines.extend(shape.findings.iter().map(|one| {
+            let word = if one.is_good { "ok  " } else { "FAIL" };
+            format!("  {word}  {}: {}", one.name, one.detail)
+        }));
+        lines.join("\n")
+    })?;
+    let is_good = shape.findings.iter().all(|one| one.is_good);
+    Ok(if is_good {
+        ExitCode::Done
+    } else {
+        ExitCode::Denied
+    })
 }

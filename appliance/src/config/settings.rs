@@ -28,7 +28,9 @@ pub(crate) struct Settings {
 impl Settings {
     /// Checks what a single key cannot say.
     pub(crate) fn new(loaded: Loaded) -> Result<Self, Failure> {
-        let base = loaded.base().to_owned();
+        // Absolute: children work in folders of their own, and a relative path means another there.
+        let base = std::path::absolute(loaded.base_or_here())
+            .or_fail("the folder of the configuration has no absolute path")?;
         let settings = Self {
             config: loaded.config,
             origin: loaded.origin,

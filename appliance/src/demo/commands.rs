@@ -134,9 +134,7 @@ impl Holdfast {
             .map_err(|failure| {
                 let text = std::fs::read_to_string(&log).unwrap_or_default();
                 let tail: Vec<&str> = text.lines().rev().take(5).collect();
-                tail.into_iter()
-                    .rev()
-                    .fold(failure, |failure, line| failure.because_of(line))
+                tail.into_iter().rev().fold(failure, Failure::because_of)
             })?;
         Ok((daemon, client))
     }

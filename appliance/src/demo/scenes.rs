@@ -15,6 +15,9 @@ const SECRET: &str = "the-launch-code-is-0000";
 /// Keys that go in.
 const KEYS: i64 = 500;
 
+/// Something done to a copy of the vault.
+type Trick = fn(&std::path::Path) -> Result<(), Failure>;
+
 /// What the story is played with.
 #[derive(Debug)]
 pub(super) struct Tale {
@@ -137,7 +140,7 @@ impl Tale {
     async fn tamper(&mut self) -> Result<(), Failure> {
         self.stage
             .scene("Tampering is caught (on copies of the vault)")?;
-        let tricks: [(&str, fn(&std::path::Path) -> Result<(), Failure>); 3] = [
+        let tricks: [(&str, Trick); 3] = [
             ("one flipped bit in a part", |vault| {
                 tamper::flip_a_bit(&tamper::last_in(vault, "parts")?)
             }),

@@ -22,7 +22,7 @@ use crate::health::moment;
 use crate::{keys, vaults};
 
 /// What is granted beyond the deadline for tearing down and answering.
-const GRACE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_mins(1);
 
 /// A drill, or why there was none.
 pub(crate) type DrillOutcome = Result<DrillReport, Failure>;

@@ -126,3 +126,25 @@ async fn no_answer_and_no_log_line_shows_a_secret_key() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_doctor_finds_a_folder_fit_for_backups_and_leaves_nothing() {
+    let place = Place::new();
+    place.run(&["init"]).await.expect(0);
+    let checked = place
+        .run(&["vault", "check", "-w", "json"])
+        .await
+        .expect(0)
+        .json();
+    let names: Vec<&str> = checked["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["write", "create only", "read", "list", "clock", "remove"]
+    );
+    place.run(&["drill", "list"]).await.expect(0);
+}

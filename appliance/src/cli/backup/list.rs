@@ -51,7 +51,7 @@ pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode,
             .extend(catalog.backups.iter().rev().map(|one| line_of(name, one)));
         shape
             .problems
-            .extend(catalog.flaws.iter().map(|flaw| format!("{name}: {flaw}")));
+            .extend(vaults::problems(&catalog).map(|flaw| format!("{name}: {flaw}")));
     }
     context.output.show(&shape, table_of)?;
     let is_damaged = shape.backups.iter().any(|one| one.is_damaged);
@@ -157,63 +157,13 @@ pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode,
 }
 
 fn text_of(shape: &Shown<'_>) -> String {
-    let manifest = shape.manifest;
-    let (source, content) = (&manifest.source, &manifest.content);
     let level = match (shape.level, shape.is_damaged) {
         (_, true) => "DAMAGED".to_owned(),
         (Some(level), false) => format!("{level} ({})", level.word()),
         (None, false) => "none".to_owned(),
     };
-    let recipients = manifest.encryption.recipients();
-    let sealing = if recipients.is_empty() {
-        "in clear".to_owned()
-    } else {
-        format!("sealed for {}", recipients.join(", "))
-    };
-    let mut rows = vec![
-        ("backup", manifest.id.to_string()),
-        (
-            "source",
-            format!("{} ({} {})", manifest.cluster, source.kind, source.endpoint),
-        ),
-        (
-            "taken",
-            format!(
-                "{} to {}",
-                moment(manifest.started),
-                moment(manifest.finished)
-            ),
-        ),
-        (
-            "place",
-            format!(
-                "{} of generation {}",
-                manifest.sequence, manifest.generation
-            ),
-        ),
-        (
-            "revision",
-            format!(
-                "{}, compacted at {}",
-                content.revision, content.compact_revision
-            ),
-        ),
-        (
-            "content",
-            format!("{} keys, {} leases", content.keys, content.leases),
-        ),
-        ("hash", format!("HashKV {}", content.hash_kv)),
-        (
-            "size",
-            format!(
-                "{} bytes, {} stored",
-                content.bytes,
-                manifest.stored_bytes()
-            ),
-        ),
-        ("sealing", sealing),
-        ("proof", level),
-    ];
+    let mut rows = manifest_rows(shape.manifest);
+    rows.push(("proof", level));
     rows.extend(shape.proofs.iter().map(|proof| {
         let level = proof
             .level
@@ -229,4 +179,34 @@ fn text_of(shape: &Shown<'_>) -> String {
         .map(|(name, value)| format!("{name:9} {value}"))
         .collect();
     lines.join("\n")
+}
+
+fn manifest_rows(manifest: &Manifest) -> Vec<(&'static str, String)> {
+    let (source, content) = (&manifest.source, &manifest.content);
+    let (began, ended) = (moment(manifest.started), moment(manifest.finished));
+    let (sequence, generation) = (manifest.sequence, manifest.generation);
+    let (revision, compacted) = (content.revision, content.compact_revision);
+    let (bytes, stored) = (content.bytes, manifest.stored_bytes());
+    let recipients = manifest.encryption.recipients();
+    let sealing = match recipients {
+        [] => "in clear".to_owned(),
+        _ => format!("sealed for {}", recipients.join(", ")),
+    };
+    vec![
+        ("backup", manifest.id.to_string()),
+        (
+            "source",
+            format!("{} ({} {})", manifest.cluster, source.kind, source.endpoint),
+        ),
+        ("taken", format!("{began} to {ended}")),
+        ("place", format!("{sequence} of generation {generation}")),
+        ("revision", format!("{revision}, compacted at {compacted}")),
+        (
+            "content",
+            format!("{} keys, {} leases", content.keys, content.leases),
+        ),
+        ("hash", format!("HashKV {}", content.hash_kv)),
+        ("size", format!("{bytes} bytes, {stored} stored")),
+        ("sealing", sealing),
+    ]
 }

@@ -77,7 +77,9 @@ pub(super) async fn run(args: &VerifyArgs, context: &Context) -> Result<ExitCode
         shape.backups.push(one_of(proof));
     }
     meter.finish();
-    shape.problems = catalog.flaws.iter().map(ToString::to_string).collect();
+    shape.problems = vaults::problems(&catalog)
+        .map(ToString::to_string)
+        .collect();
     context.output.show(&shape, text_of)?;
     Ok(code_of(&shape))
 }

@@ -16,6 +16,7 @@ mod golden_hostile;
 mod golden_records;
 mod golden_status;
 mod golden_writer;
+mod install;
 mod kill;
 mod member;
 mod member_restore;

@@ -220,12 +220,16 @@ fn entries() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
     prop::collection::btree_map(key, value, 0..120)
 }
 
+fn buckets() -> impl Strategy<Value = Buckets> {
+    prop::collection::btree_map(prop::collection::vec(any::<u8>(), 1..20), entries(), 0..6)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn any_sorted_input_reads_back(
-        buckets in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 1..20), entries(), 0..6),
+        buckets in buckets(),
         exponent in 9_u32..16,
     ) {
         assert_holds(&written(&buckets, 1 << exponent), &buckets);

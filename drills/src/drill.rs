@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use chrono::{DateTime, Utc};
-use holdfast_policies::{ByteSize, ClusterName, DrillId, Level, Span};
+use holdfast_policies::Span;
 use holdfast_proto::etcd::rpc;
 use holdfast_restore::manifest::SourceHash;
 use holdfast_restore::{
-    Bump, Catalog, Keys, Ledger, Manifest, Pick, ReadOnly, RestoreOptions, RestorePlan, Target,
-    UniqueId, Vault, plan_restore, progress, rebuild,
+    Bump, Catalog, Keys, Manifest, ReadOnly, RestoreOptions, RestorePlan, Target, UniqueId, Vault,
+    plan_restore, progress, rebuild,
 };
 use tokio::time::Instant;
 
@@ -27,9 +26,7 @@ use crate::report::{
     BackupRecord, DrillReport, PhaseRecord, PrefixRecord, RestoredRecord, RpoRecord, TargetKind,
     TeardownRecord,
 };
-use crate::scratch::{
-    MemberCommand, MemberOrder, Program, ScratchDir, ScratchMember, watch_budget,
-};
+use crate::scratch::{MemberOrder, Program, ScratchDir, ScratchMember, watch_budget};
 
 /// Name of the scratch member.
 const MEMBER_NAME: &str = "drill";

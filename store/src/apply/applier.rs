@@ -82,19 +82,20 @@ impl Applier {
         options: &StateOptions,
         events: Arc<dyn EventSink>,
     ) -> Result<(Self, Arc<State>), Error> {
-        Self::open_with(path, Arc::new(open_file), options, events)
+        let storage: Arc<OpenStorage> = Arc::new(open_file);
+        Self::open_with(path, &storage, options, events)
     }
 
     /// As [`Applier::open`], on storage that `storage` opens; it is also asked for the storage of
     /// a rewritten state, which is then renamed to `path`.
     pub fn open_with(
         path: &Path,
-        storage: Arc<OpenStorage>,
+        storage: &Arc<OpenStorage>,
         options: &StateOptions,
         events: Arc<dyn EventSink>,
     ) -> Result<(Self, Arc<State>), Error> {
         Self::start(
-            Backend::open_path(path, &storage, options.cache_bytes)?,
+            Backend::open_path(path, storage, options.cache_bytes)?,
             options,
             events,
         )

@@ -228,7 +228,8 @@ async fn open_state(
         Ok(Box::new(StateFile::open(path, Arc::clone(&space))?))
     };
     blocking("open the state", move || {
-        Applier::open_with(&path, Arc::new(storage), &state_options, sink)
+        let storage: Arc<crate::apply::OpenStorage> = Arc::new(storage);
+        Applier::open_with(&path, &storage, &state_options, sink)
     })
     .await
 }

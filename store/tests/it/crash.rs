@@ -1,6 +1,11 @@
 //! Power is lost at every operation of a fixed workload, with unsynced writes lost, reordered and
 //! torn, and lost again while the store recovers. The store must open, hold everything that was
 //! durable, and be exactly the state of the log entry it says it is at.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 pub(crate) mod disk;
 pub(crate) mod workload;
@@ -53,7 +58,7 @@ fn examine(run: &Run, at: usize, bytes: Vec<u8>, image: usize, dice: &mut Dice) 
         .iter()
         .rev()
         .find(|(position, _)| *position <= at);
-    let disk = if image % AGAIN == 0 {
+    let disk = if image.is_multiple_of(AGAIN) {
         let first = Disk::new(bytes.clone(), true);
         drop(open(first.clone()).unwrap_or_else(|error| panic!("image {image}: {error:?}")));
         let recovery = first.operations();

@@ -1,4 +1,9 @@
 //! One bit of a closed or an open store file is flipped: never a wrong value, never a panic.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use bytes::Bytes;
 use holdfast_proto::etcd::rpc;

@@ -1,4 +1,8 @@
 //! Snapshots of real etcd become the state, and the snapshot that state makes says the same.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use std::sync::Arc;
 

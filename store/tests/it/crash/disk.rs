@@ -1,4 +1,9 @@
 //! Storage that remembers every operation, and the disks a loss of power could leave behind.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,10 @@
 //! History as a list of whole maps: slow, obvious, and independent of the store.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic_in_result_fn,
+    clippy::unnecessary_wraps,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 

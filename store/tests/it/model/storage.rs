@@ -1,4 +1,9 @@
 //! A state machine in a temporary folder.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic_in_result_fn,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 use std::sync::Arc;
 

@@ -106,10 +106,14 @@ impl Server {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut command = command(peers, &options, port)?;
         let log = folder.path().join("log");
+        let said_before = said_ready(&log);
         let mut process = Process::start(&format!("{:?}", options.kind), &mut command, &log)?;
+        // A store that refuses to serve its data is up as well, and says so by its health.
+        let has_said_ready = || said_ready(&log) > said_before;
         process.ready(|| {
-            let healthy = http::get(address, "/health?exclude=NOSPACE").ok();
-            healthy.filter(|(status, _)| *status == 200)
+            has_said_ready()
+                .then(|| http::get(address, "/health").ok())
+                .flatten()
         })?;
         Ok(Self {
             process,
@@ -202,6 +206,12 @@ impl Server {
     pub fn log(&self) -> String {
         self.process.log()
     }
+}
+
+/// How often the member has said that it serves; the log of a restarted one goes on.
+fn said_ready(log: &Path) -> usize {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    text.matches("ready to serve client requests").count()
 }
 
 /// The command line of a member that is its whole cluster.

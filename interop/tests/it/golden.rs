@@ -44,7 +44,7 @@ async fn serve(
         bump,
     };
     let before = std::fs::read(file)?;
-    offline::restore(peers, tool, file, &target)?.success()?;
+    offline::restore(peers, tool, file, &target)?;
     assert_eq!(std::fs::read(file)?, before, "{tool:?} changed its input");
     let options = ServerOptions::new(kind).data_dir(&data_dir, peer_port);
     let server = Server::start_with(peers, options)?;

@@ -159,3 +159,18 @@ async fn leases(client: &mut Client) -> Vec<String> {
     }
     lines
 }
+
+/// Fails with the lines that differ between what our side and real etcd answered.
+pub(crate) fn assert_same(ours: &[String], real: &[String]) {
+    let pairs = ours.iter().zip(real).filter(|(ours, real)| ours != real);
+    let lines: Vec<String> = pairs
+        .map(|(ours, real)| format!("ours {ours}\netcd {real}"))
+        .collect();
+    assert!(
+        lines.is_empty() && ours.len() == real.len(),
+        "{} and {} lines\n{}",
+        ours.len(),
+        real.len(),
+        lines.join("\n")
+    );
+}

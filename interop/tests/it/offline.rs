@@ -5,15 +5,19 @@ use std::path::Path;
 use anyhow::Result;
 use holdfast_interop::holdfast;
 use holdfast_interop::peers::{Peer, Peers};
-use holdfast_interop::run::{self, Output};
+use holdfast_interop::run;
+use holdfast_store::datadir::bootstrap::{Changes, NewCluster, write_data_dir};
 use serde_json::Value;
+
+/// The token of every restored cluster.
+const TOKEN: &str = "interop";
 
 /// Which program does the offline work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     /// Real etcdutl, which makes data directories of real etcd.
     Etcdutl,
-    /// `holdfast snapshot`, for data directories of our store.
+    /// Ours, for data directories of our store.
     Holdfast,
     /// `holdfast snapshot`, for data directories of real etcd.
     HoldfastForEtcd,
@@ -27,33 +31,35 @@ pub(crate) struct Restored<'a> {
     pub(crate) bump: Option<u64>,
 }
 
-/// `snapshot restore` of a one-member cluster named `m0`.
-pub(crate) fn restore(
-    peers: &Peers,
-    tool: Tool,
-    file: &Path,
-    target: &Restored<'_>,
-) -> Result<Output> {
+/// `snapshot restore` of a one-member cluster named `m0`; for our own store its library call.
+pub(crate) fn restore(peers: &Peers, tool: Tool, file: &Path, target: &Restored<'_>) -> Result<()> {
+    let peer = format!("http://127.0.0.1:{}", target.peer_port);
     let mut command = match tool {
         Tool::Etcdutl => peers.command(Peer::Etcdutl)?,
-        Tool::Holdfast | Tool::HoldfastForEtcd => holdfast::command()?,
+        Tool::HoldfastForEtcd => holdfast::command()?,
+        Tool::Holdfast => {
+            let changes = Changes {
+                bump: i64::try_from(target.bump.unwrap_or_default())?,
+                mark_compacted: target.bump.is_some(),
+                clear_alarms: false,
+            };
+            let cluster = NewCluster::single("m0", &[peer], TOKEN);
+            write_data_dir(target.data_dir, file, &cluster, changes)?;
+            return Ok(());
+        }
     };
-    let peer = format!("http://127.0.0.1:{}", target.peer_port);
     command.args(["snapshot", "restore"]).arg(file);
     command.arg("--data-dir").arg(target.data_dir);
-    command.args(["--name=m0", "--initial-cluster-token=interop"]);
+    command.arg("--name=m0");
+    command.arg(format!("--initial-cluster-token={TOKEN}"));
     command.arg(format!("--initial-cluster=m0={peer}"));
     command.arg(format!("--initial-advertise-peer-urls={peer}"));
     if let Some(bump) = target.bump {
         command.arg(format!("--bump-revision={bump}"));
         command.arg("--mark-compacted");
     }
-    match tool {
-        Tool::Etcdutl => {}
-        Tool::Holdfast => drop(command.arg("--target=holdfast")),
-        Tool::HoldfastForEtcd => drop(command.arg("--target=etcd")),
-    }
-    run::run(&mut command)
+    run::run(&mut command)?.success()?;
+    Ok(())
 }
 
 /// `snapshot status -w json`, with the fields that etcdutl has.

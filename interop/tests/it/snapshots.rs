@@ -10,7 +10,7 @@ use holdfast_interop::server::{Kind, Server, ServerOptions};
 use holdfast_interop::{ports, run};
 use tonic::Request;
 
-use crate::observe::observe;
+use crate::observe::{assert_same, observe};
 use crate::offline::{self, Restored, Tool};
 use crate::pair::our_kind;
 use crate::requests::{Call, Calls};
@@ -100,7 +100,7 @@ async fn serve(
         peer_port,
         bump,
     };
-    offline::restore(peers, tool, file, &target)?.success()?;
+    offline::restore(peers, tool, file, &target)?;
     let options = ServerOptions::new(kind).data_dir(&data_dir, peer_port);
     let server = Server::start_with(peers, options)?;
     observe(&server.endpoint(), old).await
@@ -132,7 +132,7 @@ async fn a_snapshot_of_our_store_is_restored_and_served_by_real_etcd() -> Result
     let old = [1, revision - 5];
     let ours_saw = observe(&ours.endpoint(), &old).await?;
     let real_saw = serve(&peers, Tool::Etcdutl, Kind::Etcd, &file, None, &old).await?;
-    assert_eq!(real_saw, ours_saw);
+    assert_same(&ours_saw, &real_saw);
     Ok(())
 }
 
@@ -155,9 +155,9 @@ async fn a_snapshot_of_real_etcd_is_restored_and_served_by_our_store() -> Result
     let old = [1, revision - 5];
     let real_saw = observe(&real.endpoint(), &old).await?;
     let ours_saw = serve(&peers, Tool::Holdfast, Kind::Holdfast, &file, None, &old).await?;
-    assert_eq!(ours_saw, real_saw);
+    assert_same(&ours_saw, &real_saw);
     let again = serve(&peers, Tool::HoldfastForEtcd, Kind::Etcd, &file, None, &old).await?;
-    assert_eq!(again, real_saw);
+    assert_same(&again, &real_saw);
     Ok(())
 }
 

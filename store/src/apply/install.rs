@@ -59,8 +59,10 @@ pub(super) fn fill(
     membership: Membership,
     rewrite: &Rewrite,
 ) -> Result<(), Error> {
-    let revision = source.revision().map_err(|error| wrong(&error))?.max(1);
-    let bumped = bumped_revision(revision, rewrite.bump)?;
+    // As etcdutl counts: an empty store is at 0 for a bump, and at 1 once it runs.
+    let newest = source.newest_revision().map_err(|error| wrong(&error))?;
+    let revision = newest.max(1);
+    let bumped = bumped_revision(newest, rewrite.bump)?.max(1);
     for table in Table::ETCD {
         if table == Table::Alarm && rewrite.clear_alarms {
             continue;

@@ -148,7 +148,8 @@ impl Member {
             Ok(written) => written.map_err(|error| self.explain(error))?,
             Err(_) => return Err(self.explain(Error::Timeout)),
         };
-        if matches!(outcome, Err(Error::NoSpace)) {
+        // Refused because of an alarm that stands already is no reason for another one.
+        if matches!(outcome, Err(Error::NoSpace)) && !inner.state.has_space_for(0) {
             self.raise_no_space();
         }
         Ok(Applied {

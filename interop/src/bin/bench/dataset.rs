@@ -91,9 +91,6 @@ fn offline(peers: &Peers, kind: Kind, file: &Path, figures: &mut Figures) -> Res
         .arg(target.path().join("data"))
         .args(["--name=m0", &format!("--initial-cluster=m0={peer}")])
         .arg(format!("--initial-advertise-peer-urls={peer}"));
-    if kind == Kind::Holdfast {
-        restore.arg("--target=holdfast");
-    }
     figures.set(kind, Figure::Restore, seconds(&mut restore)?);
     // Last: the real one changes its input.
     let mut hash = command()?;

@@ -1,4 +1,5 @@
-//! The one configuration file, `holdfast.yaml`: its sections, where values come from, its reference.
+//! The one configuration file, `holdfast.yaml`: its sections, where values come from, its
+//! reference.
 //!
 //! Sections are named after the crates they set up. A value comes from a flag, else from the
 //! environment, else from the file, else from the default; unknown keys are refused.

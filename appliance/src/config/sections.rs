@@ -94,11 +94,11 @@ section! {
 section! {
     /// What is backed up, and where to.
     Restore {
-        /// Where backups live: `{local: {path: DIR}}` or `{s3: {bucket: NAME, ...}}`; left out, it is
-        /// the folder `vault` in the data directory.
+        /// Where backups live: `{local: {path: DIR}}` or `{s3: {bucket: NAME, ...}}`; left out,
+        /// it is the folder `vault` in the data directory.
         vault: Option<VaultSpec> = None,
-        /// What is backed up, one entry for each cluster: `{name: NAME, kind: bundled}` or `{name: NAME,
-        /// kind: {etcd: {endpoints: [...]}}}`. The name is its folder in the vault.
+        /// What is backed up, one entry for each cluster: `{name: NAME, kind: bundled}` or
+        /// `{name: NAME, kind: {etcd: {endpoints: [...]}}}`. The name is its folder in the vault.
         sources: Vec<Source> = bundled_only(),
         /// The age identity that opens backups, needed for restores, drills and any proof above L0;
         /// empty means `keys/identity.age` in the data directory. Leave the file out where this

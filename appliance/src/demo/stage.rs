@@ -1,4 +1,5 @@
-//! What the audience sees: scenes with a title, commands with their output, facts that were checked.
+//! What the audience sees: scenes with a title, commands with their output, facts that were
+//! checked.
 
 use serde::Serialize;
 use tokio::time::Instant;

@@ -1,4 +1,5 @@
-//! What the daemon does again and again: when it is due, once at a time, with its outcome on a board.
+//! What the daemon does again and again: when it is due, once at a time, with its outcome on a
+//! board.
 
 pub(crate) mod acceptance;
 pub(crate) mod backup;

@@ -1,8 +1,8 @@
 //! Who writes the backups of a source: the daemon that claimed the newest generation.
 //!
 //! A daemon claims a generation once and writes all its backups in it. One that claimed later (on
-//! another host, or on this one after its data directory was copied) has a higher one, and from then
-//! on the vault refuses the earlier daemon: a stale runner cannot write beside the new one.
+//! another host, or on this one after its data directory was copied) has a higher one, and from
+//! then on the vault refuses the earlier daemon: a stale runner cannot write beside the new one.
 
 use std::path::PathBuf;
 

@@ -92,7 +92,8 @@ impl LeaseClock {
         }
     }
 
-    /// The time to live that is granted for a wish of `ttl_s`; the proposer puts it into the command.
+    /// The time to live that is granted for a wish of `ttl_s`; the proposer puts it into the
+    /// command.
     pub fn granted_ttl_s(&self, ttl_s: i64) -> i64 {
         ttl_s.max(self.options.ttl_min_s)
     }

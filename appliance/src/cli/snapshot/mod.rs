@@ -1,5 +1,5 @@
-//! `holdfast snapshot`: work on snapshot files with etcdutl's flags and JSON fields. The file that is
-//! read is never modified.
+//! `holdfast snapshot`: work on snapshot files with etcdutl's flags and JSON fields. The file
+//! that is read is never modified.
 
 mod act;
 mod args;

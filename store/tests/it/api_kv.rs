@@ -16,6 +16,7 @@ async fn five_keys() -> Store {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 async fn ranges_select_sort_limit_and_count_as_etcd() {
     let store = five_keys().await;
     let all = range("a", "f");
@@ -148,7 +149,7 @@ async fn ranges_select_sort_limit_and_count_as_etcd() {
                 (count, more),
                 "{request:?}"
             );
-            assert_eq!(revision(&response.header), 7);
+            assert_eq!(revision(response.header.as_ref()), 7);
         }
     }
     let names = store
@@ -213,9 +214,9 @@ async fn deletes_answer_what_they_removed() {
         .unwrap()
         .into_inner();
     assert_eq!((response.deleted, response.prev_kvs.len()), (2, 2));
-    assert_eq!(revision(&response.header), 8);
+    assert_eq!(revision(response.header.as_ref()), 8);
     let again = store.kv().delete_range(delete).await.unwrap().into_inner();
-    assert_eq!((again.deleted, revision(&again.header)), (0, 8));
+    assert_eq!((again.deleted, revision(again.header.as_ref())), (0, 8));
     assert_eq!(keys(&store.range(range("a", "z")).await), ["a", "d", "e"]);
     store.stop().await;
 }
@@ -253,6 +254,7 @@ fn compare(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 async fn transactions_compare_branch_and_nest() {
     use rpc::compare::{CompareResult, CompareTarget, TargetUnion};
     let store = Store::start().await;
@@ -321,7 +323,7 @@ async fn transactions_compare_branch_and_nest() {
         ..rpc::TxnRequest::default()
     };
     let response = store.kv().txn(outer).await.unwrap().into_inner();
-    assert_eq!(revision(&response.header), before + 1);
+    assert_eq!(revision(response.header.as_ref()), before + 1);
     let (a, b) = (store.get("a").await.unwrap(), store.get("b").await.unwrap());
     assert_eq!((a.mod_revision, b.mod_revision), (before + 1, before + 1));
     store.stop().await;
@@ -337,7 +339,7 @@ async fn a_reading_transaction_is_one_view_and_writes_nothing() {
     let response = store.kv().txn(txn).await.unwrap().into_inner();
     assert!(response.succeeded);
     assert_eq!(
-        (response.responses.len(), revision(&response.header)),
+        (response.responses.len(), revision(response.header.as_ref())),
         (2, 7)
     );
     assert_eq!(store.server.member().state().revision(), 7);
@@ -408,7 +410,7 @@ async fn a_streamed_range_is_the_range_in_pieces() {
             (whole.count, whole.more),
             "limit {limit}"
         );
-        assert_eq!(revision(&last.header), 301);
+        assert_eq!(revision(last.header.as_ref()), 301);
     }
     let counting = rpc::RangeRequest {
         count_only: true,

@@ -42,7 +42,7 @@ async fn leases_are_granted_listed_and_revoked_with_their_keys() {
     let store = Store::start().await;
     let chosen = grant(&store, 100, 7).await;
     assert_eq!(
-        (chosen.id, chosen.ttl, revision(&chosen.header)),
+        (chosen.id, chosen.ttl, revision(chosen.header.as_ref())),
         (7, 100, 1)
     );
     let given = grant(&store, 100, 0).await;
@@ -76,7 +76,7 @@ async fn leases_are_granted_listed_and_revoked_with_their_keys() {
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(revision(&revoked.header), 4);
+    assert_eq!(revision(revoked.header.as_ref()), 4);
     assert!(store.get("a").await.is_none() && store.get("b").await.is_none());
     assert_eq!(time_to_live(&store, 7).await.ttl, -1);
     let again = store.lease().lease_revoke(request).await.unwrap_err();

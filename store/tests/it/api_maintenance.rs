@@ -102,7 +102,10 @@ async fn hashes_are_equal_for_equal_history_and_follow_compaction() {
         .unwrap()
         .into_inner();
     assert_eq!(first.hash, second.hash);
-    assert_eq!((first.hash_revision, revision(&first.header)), (5, 5));
+    assert_eq!(
+        (first.hash_revision, revision(first.header.as_ref())),
+        (5, 5)
+    );
     let older = one
         .maintenance()
         .hash_kv(hash(3))
@@ -129,7 +132,7 @@ async fn hashes_are_equal_for_equal_history_and_follow_compaction() {
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(revision(&whole.header), 5);
+    assert_eq!(revision(whole.header.as_ref()), 5);
     one.stop().await;
     two.stop().await;
 }

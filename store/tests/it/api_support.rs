@@ -79,7 +79,15 @@ impl Store {
             value: value.into(),
             ..rpc::PutRequest::default()
         };
-        revision(&self.kv().put(request).await.unwrap().into_inner().header)
+        revision(
+            self.kv()
+                .put(request)
+                .await
+                .unwrap()
+                .into_inner()
+                .header
+                .as_ref(),
+        )
     }
 
     pub(crate) async fn delete(&self, key: &str) -> i64 {
@@ -88,13 +96,13 @@ impl Store {
             ..Default::default()
         };
         revision(
-            &self
-                .kv()
+            self.kv()
                 .delete_range(request)
                 .await
                 .unwrap()
                 .into_inner()
-                .header,
+                .header
+                .as_ref(),
         )
     }
 
@@ -113,7 +121,7 @@ impl Store {
     ) -> Result<i64, tonic::Status> {
         let request = rpc::CompactionRequest { revision, physical };
         let response = self.kv().compact(request).await?.into_inner();
-        Ok(self::revision(&response.header))
+        Ok(self::revision(response.header.as_ref()))
     }
 
     /// An HTTP/1.1 request on the client port; the status and the body.
@@ -139,8 +147,8 @@ pub(crate) async fn http(address: SocketAddr, method: &str, path: &str) -> (u16,
     (status, body.to_owned())
 }
 
-pub(crate) fn revision(header: &Option<rpc::ResponseHeader>) -> i64 {
-    header.as_ref().unwrap().revision
+pub(crate) fn revision(header: Option<&rpc::ResponseHeader>) -> i64 {
+    header.unwrap().revision
 }
 
 pub(crate) fn range(key: &str, end: &str) -> rpc::RangeRequest {

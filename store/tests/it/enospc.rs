@@ -1,5 +1,6 @@
 //! A full disk: reads go on, writes are refused, and come back by themselves with the space.
 
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ struct SmallDisk {
 
 impl SmallDisk {
     /// `None` where this user may not mount; a failure where it must work.
+    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
     fn mount(megabytes: u32) -> Option<Self> {
         let dir = TempDir::new().unwrap();
         let at = dir.path().join("disk");
@@ -46,7 +48,6 @@ impl SmallDisk {
     fn fill(&self) {
         let filler = std::fs::File::create(self.filler()).unwrap();
         let chunk = vec![1; 64 << 10];
-        use std::os::unix::fs::FileExt as _;
         let mut at = 0;
         let mut step = chunk.len();
         while step > 0 {

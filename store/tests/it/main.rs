@@ -1,4 +1,9 @@
 //! Integration tests of the store, in one binary.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test says what it expects and stops when it is not so"
+)]
 
 mod api_errors;
 mod api_http;

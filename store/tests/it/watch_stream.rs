@@ -92,7 +92,7 @@ async fn several_watches_share_a_stream_and_see_their_own_keys() {
     let deleted = store.delete("c").await;
     let response = stream.next().await;
     assert_eq!((response.watch_id, revisions(&response)), (0, vec![first]));
-    assert_eq!(revision(&response.header), first);
+    assert_eq!(revision(response.header.as_ref()), first);
     let mut events = Vec::new();
     while events.len() < 3 {
         let response = stream.next().await;
@@ -187,7 +187,7 @@ async fn large_revisions_are_cut_only_for_watches_that_accept_fragments() {
         ..rpc::DeleteRangeRequest::default()
     };
     let last = store.kv().delete_range(delete).await.unwrap().into_inner();
-    let last = revision(&last.header);
+    let last = revision(last.header.as_ref());
     for (stream, limit) in [(&mut whole, usize::MAX), (&mut cut, 300_000 + 512 * 1024)] {
         let mut seen = Vec::new();
         while seen.iter().filter(|found| **found == last).count() < 10 {
@@ -242,7 +242,10 @@ async fn progress_is_told_on_request_and_on_schedule() {
         .send(RequestUnion::ProgressRequest(rpc::WatchProgressRequest {}))
         .await;
     let progress = stream.next().await;
-    assert_eq!((progress.watch_id, revision(&progress.header)), (-1, last));
+    assert_eq!(
+        (progress.watch_id, revision(progress.header.as_ref())),
+        (-1, last)
+    );
     assert!(stream.is_silent().await);
     let notified = rpc::WatchCreateRequest {
         progress_notify: true,
@@ -250,7 +253,10 @@ async fn progress_is_told_on_request_and_on_schedule() {
     };
     let id = stream.create(notified).await.watch_id;
     let progress = stream.next().await;
-    assert_eq!((progress.watch_id, revision(&progress.header)), (id, last));
+    assert_eq!(
+        (progress.watch_id, revision(progress.header.as_ref())),
+        (id, last)
+    );
     assert!(progress.events.is_empty());
     store.stop().await;
 }

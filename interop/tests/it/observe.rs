@@ -16,7 +16,9 @@ pub(crate) async fn observe(endpoint: &str, old: &[i64]) -> Result<Vec<String>> 
         lines.push(past(&mut client, *revision).await);
         lines.push(watch(&mut client, *revision).await?);
     }
-    lines.push(match client.hash_kv(0).await {
+    // By number: for 0 a server answers what it remembers of an earlier compaction.
+    let revision = current(&mut client).await;
+    lines.push(match client.hash_kv(revision).await {
         Ok(hash) => format!("HashKV {} at {}", hash.hash, hash.hash_revision),
         Err(error) => format!("HashKV: {error}"),
     });
@@ -43,6 +45,17 @@ pub(crate) async fn observe(endpoint: &str, old: &[i64]) -> Result<Vec<String>> 
         Err(status) => format!("put: {:?} {}", status.code(), status.message()),
     });
     Ok(lines)
+}
+
+/// The current revision; 0 when nothing may be read.
+async fn current(client: &mut Client) -> i64 {
+    let one = rpc::RangeRequest {
+        key: vec![0].into(),
+        ..Default::default()
+    };
+    let answer = client.kv.range(limited(Request::new(one))).await;
+    let header = answer.ok().and_then(|answer| answer.into_inner().header);
+    header.map_or(0, |header| header.revision)
 }
 
 async fn keys(client: &mut Client) -> Vec<String> {

@@ -78,6 +78,8 @@ func kept(ctx context.Context, client *clientv3.Client) error {
 func expired(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// From before the grant: on a busy machine the puts below take their time, too.
+	start := time.Now()
 	granted, err := client.Grant(ctx, 1)
 	if err != nil {
 		return err
@@ -91,12 +93,11 @@ func expired(ctx context.Context, client *clientv3.Client) error {
 			return err
 		}
 	}
-	start := time.Now()
 	if err := events(ctx, "expiry", answers, 6); err != nil {
 		return err
 	}
 	took := time.Since(start)
-	say("expired in time: %v", took > 500*time.Millisecond && took < 10*time.Second)
+	say("expired in time: %v", took > time.Second && took < 20*time.Second)
 	left, err := client.TimeToLive(ctx, granted.ID)
 	if err != nil {
 		return err

@@ -64,7 +64,7 @@ fn build_holdfast<R: ReadAt>(
         .map(|member| (member.name.clone(), member.peer_urls.clone()))
         .collect();
     let changes = Changes {
-        bump: plan.bump,
+        bump: i64::try_from(bump_of_newest_row(&copy, plan)?).unwrap_or(i64::MAX),
         mark_compacted: plan.mark_compacted && plan.bump > 0,
         clear_alarms: plan.clear_alarms,
     };
@@ -96,16 +96,7 @@ fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, staging: &Stagi
             .collect(),
         token: plan.token.clone(),
     };
-    // The writer counts a bump from the newest row, as etcdutl does: 0 for an empty store, which a
-    // server shows as revision 1. The plan counts from what the server showed.
-    let newest = file
-        .newest_revision()
-        .map_err(|error| inspect::unreadable(&error))?;
-    let bump = if plan.bump > 0 {
-        plan.revision_after.abs_diff(newest)
-    } else {
-        0
-    };
+    let bump = bump_of_newest_row(file, plan)?;
     let mut cluster_id = 0;
     for member in &plan.write {
         let written = etcd_datadir::write_etcd_datadir(
@@ -124,6 +115,18 @@ fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, staging: &Stagi
         cluster_id = written.cluster_id.0;
     }
     Ok(cluster_id)
+}
+
+/// What both writers have to add. They count from the newest row, as etcdutl does: 0 for an empty
+/// store, which a server shows as revision 1. The plan counts from what the server showed.
+fn bump_of_newest_row<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan) -> Result<u64> {
+    if plan.bump == 0 {
+        return Ok(0);
+    }
+    let newest = file
+        .newest_revision()
+        .map_err(|error| inspect::unreadable(&error))?;
+    Ok(plan.revision_after.abs_diff(newest))
 }
 
 fn check_revision(found: i64, plan: &RestorePlan) -> Result<()> {

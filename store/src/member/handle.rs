@@ -148,8 +148,7 @@ impl Member {
             Ok(written) => written.map_err(|error| self.explain(error))?,
             Err(_) => return Err(self.explain(Error::Timeout)),
         };
-        // Refused because of an alarm that stands already is no reason for another one.
-        if matches!(outcome, Err(Error::NoSpace)) && !inner.state.has_space_for(0) {
+        if matches!(outcome, Err(Error::NoSpace)) {
             self.raise_no_space();
         }
         Ok(Applied {

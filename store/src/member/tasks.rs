@@ -210,9 +210,14 @@ async fn watch_damage(member: Member) {
 }
 
 impl Member {
-    /// Raises NOSPACE for the whole cluster, in the background, unless it is raised already.
+    /// Raises NOSPACE for the whole cluster, in the background, unless it is raised already: by
+    /// this member or, in a restored store, by a member of the cluster it came from.
     pub(super) fn raise_no_space(&self) {
-        if self.has_alarm(rpc::AlarmType::Nospace) {
+        let alarms = self.inner.state.alarms();
+        if alarms
+            .iter()
+            .any(|alarm| alarm.alarm() == rpc::AlarmType::Nospace)
+        {
             return;
         }
         let member = self.clone();

@@ -1,10 +1,10 @@
 //! Everything between a source and bytes at rest, both ways: a snapshot exists only if this crate
 //! can read it back.
 //!
-//! A *source* ([`source`]) streams the bytes of an etcd snapshot. [`capture`] cuts them into
+//! A *source* ([`source`]) streams the bytes of an etcd snapshot. [`capture()`] cuts them into
 //! parts, seals them and stores them in a *vault* ([`vault`]); the signed [`manifest`] comes last
-//! and makes the backup. [`verify`] proves it level by level, [`plan`] and [`rebuild`] turn it into
-//! a new cluster, [`prune`] lets it go.
+//! and makes the backup. [`verify()`] proves it level by level, [`plan`] and [`rebuild()`] turn
+//! it into a new cluster, [`prune`] lets it go.
 //!
 //! Invariants:
 //! - a backup exists when its manifest does; manifests are create-only, signed and chained;

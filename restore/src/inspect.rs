@@ -38,7 +38,7 @@ pub(crate) fn inspect<R: ReadAt>(
         revision: hash.hash_revision,
         compact_revision: hash.compact_revision,
         hash_kv: hash.hash,
-        keys: status.total_key,
+        keys: status.client_key,
         cluster_version: file.cluster_version().map_err(|error| unreadable(&error))?,
         storage_version: file.storage_version().map_err(|error| unreadable(&error))?,
         members,

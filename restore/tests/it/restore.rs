@@ -453,6 +453,33 @@ mod holdfast_target {
             SMALL.1
         );
     }
+
+    #[tokio::test]
+    async fn a_backup_of_a_bumped_store_counts_the_keys_that_clients_see() {
+        let bench = Bench::new().await;
+        let from_etcd = bench.backup(SMALL, minute(0)).await;
+        let first = plan(&bench, &from_etcd, &options(&bench, Target::Holdfast)).await;
+        run(&bench, &first).await.unwrap();
+        let (_applier, state) = open(&first);
+        let source = BundledSource::new(state, 0xcafe, 7, "3.7.3");
+        let mut at = bench.options(minute(1));
+        at.accept_new_cluster = true;
+        let captured = capture(
+            &at,
+            &source,
+            &bench.vault,
+            &bench.sealer,
+            &bench.signer,
+            &|_| {},
+        )
+        .await
+        .unwrap();
+        assert!(from_etcd.manifest.content.keys > 0);
+        assert_eq!(
+            captured.manifest.content.keys,
+            from_etcd.manifest.content.keys
+        );
+    }
 }
 
 #[tokio::test]

@@ -14,8 +14,11 @@ pub struct Status {
     pub hash: u32,
     /// Revision of the newest row; 0 for an empty store.
     pub revision: i64,
-    /// Keys that exist at the newest revision: the count of etcdutl 3.6 and later.
+    /// Keys that exist at the newest revision: the count of etcdutl 3.6 and later, which takes the
+    /// row that marks a bumped revision for one.
     pub total_key: u64,
+    /// Keys that a client sees at the newest revision.
+    pub client_key: u64,
     /// Entries of all buckets: what etcdutl 3.5 and earlier call the count of keys.
     pub total_row: u64,
     /// Size of the database in bytes, without a digest behind it.
@@ -75,10 +78,13 @@ impl<R: ReadAt> EtcdFile<R> {
             tally.hash = crc32c::crc32c_append(tally.hash, &name);
             tally.bucket(&bucket, name == KEY)?;
         }
+        let total_key = u64::try_from(tally.keys.len()).unwrap_or(u64::MAX);
+        let is_bumped = tally.keys.contains(b"".as_slice());
         Ok(Status {
             hash: tally.hash,
             revision: tally.revision,
-            total_key: u64::try_from(tally.keys.len()).unwrap_or(u64::MAX),
+            total_key,
+            client_key: total_key.saturating_sub(u64::from(is_bumped)),
             total_row: tally.rows,
             total_size: self.bolt().size(),
             version: self.storage_version()?.unwrap_or_default(),

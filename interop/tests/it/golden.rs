@@ -2,12 +2,14 @@
 //! after real etcdutl restored it for real etcd.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use holdfast_interop::golden::{self, GOLDEN};
 use holdfast_interop::peers::Peers;
 use holdfast_interop::ports;
 use holdfast_interop::server::{Kind, Server, ServerOptions};
+use tokio::task::JoinSet;
 
 use crate::observe::observe;
 use crate::offline::{self, Restored, Tool};
@@ -60,28 +62,16 @@ async fn compare(bump: Option<u64>) -> Result<()> {
     let Some(peers) = Peers::get() else {
         return Ok(());
     };
-    let mut differences = Vec::new();
+    // Most of the time is spent waiting for elections, so the files take their turns together.
+    let peers = Arc::new(peers);
+    let mut files = JoinSet::new();
     for (version, name) in GOLDEN {
-        let file = golden::snapshot(version, name);
-        let last = revision(version, name)?;
-        // Old revisions: compacted ones, and with a bump every one.
-        let old: Vec<i64> = if bump.is_some() {
-            vec![1, last]
-        } else {
-            vec![1]
-        };
-        let old = if last < 2 { Vec::new() } else { old };
-        let expected = serve(&peers, Tool::Etcdutl, &file, bump, &old).await?;
-        for tool in [Tool::Holdfast, Tool::HoldfastForEtcd] {
-            if name == "auth" && tool == Tool::Holdfast {
-                continue;
-            }
-            match serve(&peers, tool, &file, bump, &old).await {
-                Ok(got) if got == expected => {}
-                Ok(got) => differences.push(difference(version, name, tool, &expected, &got)),
-                Err(error) => differences.push(format!("{version}/{name} {tool:?}: {error:?}")),
-            }
-        }
+        let peers = Arc::clone(&peers);
+        files.spawn(async move { compare_one(&peers, version, name, bump).await });
+    }
+    let mut differences = Vec::new();
+    while let Some(found) = files.join_next().await {
+        differences.extend(found??);
     }
     assert!(
         differences.is_empty(),
@@ -89,6 +79,36 @@ async fn compare(bump: Option<u64>) -> Result<()> {
         differences.join("\n")
     );
     Ok(())
+}
+
+async fn compare_one(
+    peers: &Peers,
+    version: &str,
+    name: &str,
+    bump: Option<u64>,
+) -> Result<Vec<String>> {
+    let mut differences = Vec::new();
+    let file = golden::snapshot(version, name);
+    let last = revision(version, name)?;
+    // Old revisions: compacted ones, and with a bump every one.
+    let old: Vec<i64> = if bump.is_some() {
+        vec![1, last]
+    } else {
+        vec![1]
+    };
+    let old = if last < 2 { Vec::new() } else { old };
+    let expected = serve(peers, Tool::Etcdutl, &file, bump, &old).await?;
+    for tool in [Tool::Holdfast, Tool::HoldfastForEtcd] {
+        if name == "auth" && tool == Tool::Holdfast {
+            continue;
+        }
+        match serve(peers, tool, &file, bump, &old).await {
+            Ok(got) if got == expected => {}
+            Ok(got) => differences.push(difference(version, name, tool, &expected, &got)),
+            Err(error) => differences.push(format!("{version}/{name} {tool:?}: {error:?}")),
+        }
+    }
+    Ok(differences)
 }
 
 fn difference(
@@ -110,12 +130,12 @@ fn difference(
     format!("{version}/{name} {tool:?}: {counts}\n{}", lines.join("\n"))
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_golden_snapshot_restored_plainly_answers_as_real_etcd() -> Result<()> {
     compare(None).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_golden_snapshot_restored_with_a_bump_answers_as_real_etcd() -> Result<()> {
     compare(Some(BUMP)).await
 }

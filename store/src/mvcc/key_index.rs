@@ -180,10 +180,20 @@ impl KeyIndex {
     }
 
     /// The generation that `at` falls into or before, and its newest revision at or before `at`.
+    /// One that ended at `at` counts only when no other began in the same revision.
     fn cut(generations: &[Generation], at: i64) -> (usize, Option<usize>) {
+        let began = |index: usize| {
+            generations
+                .get(index)
+                .is_some_and(|generation| generation.first() <= at)
+        };
         let first = generations
             .iter()
-            .position(|generation| !generation.is_closed || generation.last() >= at)
+            .enumerate()
+            .position(|(index, generation)| {
+                let last = generation.last();
+                !generation.is_closed || last > at || (last == at && !began(index + 1))
+            })
             .unwrap_or(generations.len());
         (
             first,
@@ -252,6 +262,16 @@ mod tests {
 
     fn revision(main: i64) -> Revision {
         Revision::new(main, 0)
+    }
+
+    #[test]
+    fn a_key_deleted_and_put_in_one_revision_survives_a_compaction_there() {
+        let mut key = KeyIndex::new(revision(2));
+        assert!(key.tombstone(Revision::new(3, 0)));
+        key.put(Revision::new(3, 1));
+        assert_eq!(key.kept_for_hash(3), Some(Revision::new(3, 1)));
+        assert_eq!(key.compact(3), (Some(Revision::new(3, 1)), true));
+        assert!(key.get(3).is_some());
     }
 
     /// Put at 2 and 4, deleted at 6, put at 8, deleted at 10.

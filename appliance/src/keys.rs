@@ -134,6 +134,17 @@ pub(crate) fn reading(settings: &Settings) -> Result<Keys, Failure> {
     })
 }
 
+/// As [`reading`], with the identity of a file named on the command line before any configured.
+pub(crate) fn reading_with(settings: &Settings, identity: Option<&Path>) -> Result<Keys, Failure> {
+    let mut keys = reading(settings)?;
+    if let Some(file) = identity {
+        let loaded = Identities::load(file);
+        let what = format!("the age identity {} cannot be used", file.display());
+        keys.identities = Some(loaded.or_fail(what)?);
+    }
+    Ok(keys)
+}
+
 /// For whom backups are sealed; `None` only where the configuration says `none` in so many words.
 pub(crate) fn recipients(settings: &Settings) -> Result<Option<Vec<Recipient>>, Failure> {
     match settings.encryption()? {

@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use super::dispatch::Context;
 use crate::exit_code::ExitCode;
-use crate::failure::{Failure, OrFail as _};
+use crate::failure::Failure;
 use crate::keys::{self, NewKeys};
 
 const GENERATE_EXAMPLES: &str = "\
 Examples:
-  holdfast key generate --dir /root/holdfast-keys
+  holdfast key generate --dir /etc/holdfast/keys
   holdfast key generate --dir escrow        a second identity to keep in a safe; add its
                                             recipient to `policies.encryption.recipients`";
 
@@ -132,14 +132,4 @@ fn show(context: &Context) -> Result<ExitCode, Failure> {
         )
     })?;
     Ok(ExitCode::Done)
-}
-
-/// Checks that a file given on the command line opens as an identity.
-pub(crate) fn load_identity(
-    file: &std::path::Path,
-) -> Result<holdfast_restore::key::Identities, Failure> {
-    holdfast_restore::key::Identities::load(file).or_fail(format!(
-        "the age identity {} cannot be used",
-        file.display()
-    ))
 }

@@ -13,7 +13,6 @@ use holdfast_restore::{
 use serde::Serialize;
 
 use super::dispatch::Context;
-use super::key::load_identity;
 use crate::config::Settings;
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -123,10 +122,7 @@ pub(crate) struct RestoreArgs {
 pub(crate) async fn run(args: &RestoreArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
     let source = settings.source(args.source.as_deref())?;
-    let mut keys = keys::reading(&settings)?;
-    if let Some(file) = &args.identity {
-        keys.identities = Some(load_identity(file)?);
-    }
+    let keys = keys::reading_with(&settings, args.identity.as_deref())?;
     let vault = vaults::read(&settings).await?;
     let catalog = vaults::catalog_in(&vault, &settings, &source.name, &keys.trust).await?;
     let plan = plan(args, &catalog)?;

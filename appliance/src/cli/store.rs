@@ -8,11 +8,10 @@ use std::io::Write as _;
 
 use holdfast_store::api::StoreServer;
 use holdfast_store::options::{Invocation, StoreOptions};
-use holdfast_store::{Error, ErrorKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit_code::ExitCode;
-use crate::failure::{ErrorName, Failure};
+use crate::failure::{Failure, OrFail as _};
 
 /// Runs one member until it is told to stop; `arguments` are the words after `store`, unparsed,
 /// because etcd's flag forms (`--f=v`, `--f v`, `-f=v`, bare, repeated) are not clap's.
@@ -51,7 +50,7 @@ async fn serve(options: StoreOptions, warnings: &[String]) -> Result<ExitCode, F
     );
     let server = tokio::select! {
         server = StoreServer::start(options) => {
-            server.map_err(|error| store_failure("the store could not be started", &error))?
+            server.or_fail("the store could not be started")?
         }
         _ = terminate.recv() => return Ok(ExitCode::Done),
         _ = interrupt.recv() => return Ok(ExitCode::Done),
@@ -70,27 +69,9 @@ async fn serve(options: StoreOptions, warnings: &[String]) -> Result<ExitCode, F
     server
         .stop()
         .await
-        .map_err(|error| store_failure("the store could not be stopped in order", &error))?;
+        .or_fail("the store could not be stopped in order")?;
     tracing::info!("the store is stopped");
     Ok(ExitCode::Done)
-}
-
-/// A failure of the store, with the name that fits its kind.
-fn store_failure(what: &str, error: &Error) -> Failure {
-    let name = match error {
-        Error::Io { source, .. } => return Failure::io(what, source).because(error),
-        error => match error.kind() {
-            ErrorKind::Invalid => ErrorName::Usage,
-            ErrorKind::NotFound => ErrorName::NotFound,
-            ErrorKind::Conflict => ErrorName::InUse,
-            ErrorKind::Denied => ErrorName::Denied,
-            ErrorKind::Exhausted => ErrorName::Exhausted,
-            ErrorKind::Unavailable => ErrorName::Unavailable,
-            ErrorKind::Corrupt => ErrorName::Corrupt,
-            ErrorKind::Internal => ErrorName::Unexpected,
-        },
-    };
-    Failure::new(name, what).because(error)
 }
 
 fn listen_for(kind: SignalKind) -> Result<Signal, Failure> {

@@ -11,6 +11,7 @@ use super::file::backend_error;
 use super::head::Head;
 use super::record;
 use super::tables::Table;
+use super::view::read_row;
 
 type OpenTable<'txn> = redb::Table<'txn, &'static [u8], &'static [u8]>;
 
@@ -90,17 +91,7 @@ impl<'txn> Rows<'txn> {
 
     /// The verified value of a row, changes of this transaction included.
     pub(crate) fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Error> {
-        let row = self
-            .table(table)?
-            .get(key)
-            .map_err(|source| backend_error("read", source))?;
-        match row {
-            None => Ok(None),
-            Some(row) => {
-                let (value, _sum) = record::open(table, key, row.value())?;
-                Ok(Some(Bytes::copy_from_slice(value)))
-            }
-        }
+        read_row(table, self.table(table)?, key)
     }
 
     /// Calls `visit` with key and verified value of each row within the bounds, in order, until

@@ -86,14 +86,7 @@ pub(crate) fn open_file(path: &Path) -> Result<Box<dyn StorageBackend>, Error> {
         doing: "open the store file",
         source,
     };
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(failed)?;
-    crate::datadir::durable::sync_dir(crate::datadir::durable::parent_of(path)).map_err(failed)?;
+    let file = crate::datadir::durable::open_or_create(path).map_err(failed)?;
     file.try_lock().map_err(|error| match error {
         std::fs::TryLockError::WouldBlock => Error::Locked {
             path: path.to_owned(),

@@ -4,7 +4,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redb::{ReadOnlyTable, ReadTransaction, ReadableDatabase as _, ReadableTableMetadata as _};
+use redb::{
+    ReadOnlyTable, ReadTransaction, ReadableDatabase as _, ReadableTable,
+    ReadableTableMetadata as _,
+};
 
 use crate::error::Error;
 
@@ -55,12 +58,12 @@ impl View {
 
     /// The verified value of a row of the `key` table.
     pub(crate) fn key_row(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
-        panic_safe("read", || get(Table::Key, &self.key, key))
+        panic_safe("read", || read_row(Table::Key, &self.key, key))
     }
 
     /// The verified value of a row of any table.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, Error> {
-        panic_safe("read", || get(table, &self.open(table)?, key))
+        panic_safe("read", || read_row(table, &self.open(table)?, key))
     }
 
     /// How many rows the table has, by redb's own count.
@@ -134,7 +137,11 @@ impl View {
     }
 }
 
-fn get(table: Table, opened: &OpenTable, key: &[u8]) -> Result<Option<Bytes>, Error> {
+/// The verified value of a row of an open table.
+pub(super) fn read_row<T>(table: Table, opened: &T, key: &[u8]) -> Result<Option<Bytes>, Error>
+where
+    T: ReadableTable<&'static [u8], &'static [u8]>,
+{
     let row = opened
         .get(key)
         .map_err(|source| backend_error("read", source))?;

@@ -3,7 +3,7 @@
 //! redb takes any error of its file as final. A full disk is not: a write that does not fit waits
 //! for space, on the apply thread, while readers go on.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -29,14 +29,7 @@ impl StateFile {
             doing: "open the state file",
             source,
         };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
-        durable::sync_dir(durable::parent_of(path)).map_err(failed)?;
+        let file = durable::open_or_create(path).map_err(failed)?;
         Ok(Self { file, space })
     }
 }

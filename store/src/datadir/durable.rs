@@ -26,6 +26,18 @@ pub fn parent_of(path: &Path) -> &Path {
     }
 }
 
+/// Opens `path` to read and write, or makes an empty file there whose name is durable.
+pub fn open_or_create(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    sync_dir(parent_of(path))?;
+    Ok(file)
+}
+
 /// Renames `from` to `to` in a way that survives a power loss after this returns.
 ///
 /// A file at `to` is replaced; a folder at `to` must be absent or empty.

@@ -5,7 +5,6 @@ use holdfast_restore::{Backup, Proof, VerifyOptions, proof, verify};
 use serde::Serialize;
 
 use super::super::dispatch::Context;
-use super::super::key::load_identity;
 use super::args::VerifyArgs;
 use crate::config::Settings;
 use crate::exit_code::ExitCode;
@@ -42,10 +41,7 @@ pub(super) async fn run(args: &VerifyArgs, context: &Context) -> Result<ExitCode
     }
     let settings = context.settings()?;
     let source = settings.source(args.source.as_deref())?;
-    let mut keys = keys::reading(&settings)?;
-    if let Some(file) = &args.identity {
-        keys.identities = Some(load_identity(file)?);
-    }
+    let keys = keys::reading_with(&settings, args.identity.as_deref())?;
     let vault = vaults::read(&settings).await?;
     let catalog = vaults::catalog_in(&vault, &settings, &source.name, &keys.trust).await?;
     let ids: Vec<SnapshotId> = if args.all {

@@ -89,7 +89,7 @@ pub(crate) async fn gather(
         newest: evidence.newest.as_ref().map(words),
         newest_proven: evidence.newest_proven.as_ref().map(words),
         backups: catalog.as_ref().map_or(0, |catalog| catalog.backups.len()),
-        last_passed_drill: drills.iter().find(|one| one.is_passed).cloned(),
+        last_passed_drill: drills.iter().find(|one| one.is_passed()).cloned(),
         next_backup: next(policies.backup.schedule().or_fail(invalid)?, last_backup),
         next_drill: next(policies.drill.schedule().or_fail(invalid)?, last_drill),
         last_drill: drills.into_iter().next(),
@@ -119,7 +119,7 @@ fn evidence(catalog: Option<&Catalog>, drills: &[DrillWords], level: Level) -> E
         newest_proven: newest_at(Level::L3),
         source: None,
         last_drill: drills.first().map(drill_point),
-        last_passed: drills.iter().find(|one| one.is_passed).map(drill_point),
+        last_passed: drills.iter().find(|one| one.is_passed()).map(drill_point),
     }
 }
 
@@ -136,7 +136,7 @@ fn drill_point(drill: &DrillWords) -> DrillPoint {
     DrillPoint {
         id: drill.id,
         time: drill.ended,
-        is_passed: drill.is_passed,
+        is_passed: drill.is_passed(),
         rto: drill.rto,
     }
 }

@@ -206,6 +206,7 @@ async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode, Failure> {
 #[derive(Serialize)]
 struct Listed {
     source: String,
+    #[serde(flatten)]
     words: DrillWords,
 }
 

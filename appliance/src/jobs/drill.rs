@@ -48,8 +48,8 @@ pub(crate) struct DrillWords {
     pub(crate) started: DateTime<Utc>,
     /// When it ended.
     pub(crate) ended: DateTime<Utc>,
-    /// Whether everything held.
-    pub(crate) is_passed: bool,
+    /// How it ended; an inconclusive one proves nothing, in either direction.
+    pub(crate) outcome: DrillVerdict,
     /// From choosing the backup until serving.
     pub(crate) rto: Option<Span>,
     /// Age of the backup: what would have been lost.
@@ -64,15 +64,24 @@ impl DrillWords {
             backup: report.backup.as_ref().map(|backup| backup.id),
             started: report.started,
             ended: report.ended,
-            is_passed: is_passed(report),
+            outcome: report.outcome,
             rto: report.rto,
             rpo: report.rpo.as_ref().map(|rpo| rpo.age),
         }
     }
 
+    /// Whether everything held.
+    pub(crate) fn is_passed(&self) -> bool {
+        self.outcome == DrillVerdict::Passed
+    }
+
     /// One line.
     pub(crate) fn line(&self) -> String {
-        let word = if self.is_passed { "passed" } else { "FAILED" };
+        let word = match self.outcome {
+            DrillVerdict::Passed => "passed",
+            DrillVerdict::Inconclusive => "INCONCLUSIVE",
+            DrillVerdict::Failed => "FAILED",
+        };
         let or_unknown =
             |span: Option<Span>| span.map_or("unknown".to_owned(), |one| one.to_string());
         let backup = self.backup.map_or("none".to_owned(), |id| id.to_string());

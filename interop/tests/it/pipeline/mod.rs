@@ -7,3 +7,4 @@ mod kills;
 mod round_trip;
 mod stage;
 mod tampering;
+mod unattended;

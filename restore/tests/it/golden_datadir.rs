@@ -5,20 +5,22 @@
     reason = "a test says what it expects and stops when it is not so"
 )]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_proto::etcd::{raft, snap, wal};
+use holdfast_proto::etcd::{kv, raft, snap, wal};
 use holdfast_restore::etcd_datadir::{
     DataDirPlan, NewCluster, bumped_revision, write_etcd_datadir,
 };
 use holdfast_restore::{Error, plan};
 use holdfast_store::bolt::FileSource;
 use holdfast_store::etcd_file::EtcdFile;
+use holdfast_store::mvcc::{Keep, KvHasher, Revision, RowKey};
 use prost::Message as _;
 
-use crate::golden_fixture::{ALL, DUMPED, json, keys_digest, path};
+use crate::golden_fixture::{ALL, BASIC, DUMPED, json, keys_digest, path};
 
 const TOKEN: &str = "golden";
 const CLUSTER: &str = "default=http://127.0.0.1:23802";
@@ -131,6 +133,63 @@ fn a_bumped_directory_answers_as_the_one_etcdutl_made() {
             source(name).alarms().unwrap(),
             "{name}"
         );
+    }
+}
+
+/// Real etcd was asked for the hash after one more write, of `after`, which its answers place at
+/// the next revision; counted behind the rows of the directory it gives the number etcd gave.
+#[test]
+fn the_first_write_after_a_bump_hashes_as_it_did_on_real_etcd() {
+    for name in BASIC {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("new.etcd");
+        let plan = DataDirPlan {
+            name: "m0".into(),
+            cluster: NewCluster::parse("m0=http://127.0.0.1:23791", "restored").unwrap(),
+            bump_revision: 1_000_000,
+            ..plan(&target)
+        };
+        let written = write_etcd_datadir(&source(name), &plan).unwrap();
+        let told = &json(name)["restored"];
+        assert_eq!(written.cluster_id.0, told["header"]["cluster_id"], "{name}");
+        assert_eq!(written.member_id.0, told["header"]["member_id"], "{name}");
+        assert_eq!(written.revision, told["header"]["revision"], "{name}");
+
+        let file = database(&target);
+        let mut live: BTreeMap<Vec<u8>, Revision> = BTreeMap::new();
+        file.for_each_row(|row, _, value| {
+            let pair = kv::KeyValue::decode(value).unwrap();
+            if row.is_tombstone {
+                live.remove(&pair.key[..]);
+            } else {
+                live.insert(pair.key.to_vec(), row.revision);
+            }
+            Ok(())
+        })
+        .unwrap();
+        let keep = Keep::new(live.into_values().collect());
+        let next = written.revision + 1;
+        let mut hasher = KvHasher::new(written.revision, next, &keep);
+        file.for_each_row(|row, key, value| {
+            hasher.write(row, key, value);
+            Ok(())
+        })
+        .unwrap();
+        let row = RowKey {
+            revision: Revision { main: next, sub: 0 },
+            is_tombstone: false,
+        };
+        let pair = kv::KeyValue {
+            key: "after".into(),
+            create_revision: next,
+            mod_revision: next,
+            version: 1,
+            value: "restore".into(),
+            lease: 0,
+        };
+        hasher.write(row, &row.revision.encode(), &pair.encode_to_vec());
+        let hash = &told["hashkv"]["hash"];
+        assert_eq!(u64::from(hasher.finish()), *hash, "{name}");
     }
 }
 

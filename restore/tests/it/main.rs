@@ -12,6 +12,8 @@ mod fake_etcd;
 mod faults;
 mod flips;
 mod golden_datadir;
+#[path = "../../../store/tests/it/golden_fixture.rs"]
+#[expect(dead_code, reason = "the tests of the store use more of it")]
 mod golden_fixture;
 mod golden_kill;
 mod golden_offline;

@@ -1,4 +1,5 @@
-//! The golden files: snapshots that real etcd made, and what real etcd says of each.
+//! The golden files: snapshots that real etcd made, and what real etcd says of each. Part of the
+//! tests of `store` and of `restore`.
 #![expect(
     clippy::unwrap_used,
     reason = "a test says what it expects and stops when it is not so"
@@ -46,7 +47,7 @@ pub(crate) const DUMPED: [&str; 5] = [
 
 pub(crate) fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/etcd")
+        .join("../store/tests/fixtures/etcd")
         .join(format!("{name}.db"))
 }
 

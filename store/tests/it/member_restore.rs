@@ -13,6 +13,7 @@ use holdfast_store::member::{Member, MemberOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::golden_fixture::{self, list};
 use crate::member::put;
 
 const PEER_URL: &str = "http://127.0.0.1:23791";
@@ -58,77 +59,68 @@ fn all_at(revision: i64) -> RangeRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_member_answers_what_etcd_restored_from_the_same_file_answers() {
-    let text = std::fs::read_to_string(golden("basic.json")).unwrap();
-    let told: Value = serde_json::from_str(&text).unwrap();
-    let told = &told["restored"];
-    let dir = TempDir::new().unwrap();
-    let target = dir.path().join("m0");
-    let written =
-        write_data_dir(&target, &golden("basic.db"), &cluster(), bump(1_000_000)).unwrap();
-    assert_eq!(
-        written.revision,
-        told["header"]["revision"].as_i64().unwrap()
-    );
-    assert_eq!(
-        written.ids.cluster.0,
-        told["header"]["cluster_id"].as_u64().unwrap()
-    );
-    assert_eq!(
-        written.ids.member.0,
-        told["header"]["member_id"].as_u64().unwrap()
-    );
+    for name in golden_fixture::BASIC {
+        let dir = TempDir::new().unwrap();
+        let target = dir.path().join("m0");
+        answers_as_etcd_did(name, &target).await;
+    }
+}
 
-    let member = start(&target).await;
-    assert_eq!(member.term(), told["header"]["raft_term"].as_u64().unwrap());
-    let found = member.state().range(&all_at(0)).unwrap();
-    let told_keys = told["keys"].as_array().unwrap();
-    assert_eq!(found.kvs.len(), told_keys.len());
-    for (pair, told) in found.kvs.iter().zip(told_keys) {
-        assert_eq!(
-            pair.create_revision,
-            told["create_revision"].as_i64().unwrap()
-        );
-        assert_eq!(pair.mod_revision, told["mod_revision"].as_i64().unwrap());
-        assert_eq!(pair.version, told["version"].as_i64().unwrap());
+/// Restores one golden file, and holds the member against what etcd said of its own restore.
+async fn answers_as_etcd_did(name: &str, target: &Path) {
+    let told = &golden_fixture::json(name)["restored"];
+    let file = golden_fixture::path(name);
+    let written = write_data_dir(target, &file, &cluster(), bump(1_000_000)).unwrap();
+    let header = &told["header"];
+    assert_eq!(written.revision, header["revision"], "{name}");
+    assert_eq!(written.ids.cluster.0, header["cluster_id"], "{name}");
+    assert_eq!(written.ids.member.0, header["member_id"], "{name}");
+
+    let member = start(target).await;
+    let state = member.state();
+    assert_eq!(member.term(), header["raft_term"], "{name}");
+    let found = state.range(&all_at(0)).unwrap().kvs;
+    let told_keys = list(&told["keys"]);
+    assert_eq!(found.len(), told_keys.len(), "{name}");
+    for (pair, told) in found.iter().zip(told_keys) {
+        assert_eq!(pair.create_revision, told["create_revision"], "{name}");
+        assert_eq!(pair.mod_revision, told["mod_revision"], "{name}");
+        assert_eq!(pair.version, told["version"], "{name}");
     }
     for old in [160, 1_000_159] {
-        assert!(
-            matches!(member.state().range(&all_at(old)), Err(Error::Compacted)),
-            "{old}"
-        );
+        let refused = state.range(&all_at(old));
+        assert!(matches!(refused, Err(Error::Compacted)), "{name} at {old}");
     }
-    assert_eq!(
-        member.state().range(&all_at(1_000_160)).unwrap().kvs.len(),
-        told_keys.len()
-    );
-    let leases: Vec<i64> = member
-        .state()
-        .leases()
-        .iter()
-        .map(|LeaseId(id)| *id)
-        .collect();
-    let told_leases: Vec<i64> = told["leases"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|id| id.as_i64().unwrap())
-        .collect();
-    assert_eq!(leases, told_leases);
-    let members = member.state().members();
-    assert_eq!(members.len(), 1);
-    assert_eq!(members[0].id, written.ids.member.0);
+    let at_the_bump = state.range(&all_at(1_000_160)).unwrap().kvs;
+    assert_eq!(at_the_bump.len(), told_keys.len(), "{name}");
+    let leases: Vec<i64> = state.leases().iter().map(|LeaseId(id)| *id).collect();
+    assert_eq!(leases.as_slice(), list(&told["leases"]), "{name}");
+    let members = state.members();
+    assert_eq!(members.len(), 1, "{name}");
+    assert_eq!(members[0].id, written.ids.member.0, "{name}");
 
-    let applied = member.propose(put("/after", b"restore")).await.unwrap();
+    // The write that came between the restore and the hash: the json has its revision only.
+    let applied = member.propose(put("after", b"restore")).await.unwrap();
     let Response::Put(answer) = applied.response else {
         panic!("a put")
     };
-    assert_eq!(answer.header.unwrap().revision, 1_000_161);
+    assert_eq!(answer.header.unwrap().revision, 1_000_161, "{name}");
     member.compaction_finished().await.unwrap();
-    assert_eq!(member.state().compact_revision(), 1_000_160);
+    assert_eq!(state.compact_revision(), 1_000_160, "{name}");
+    assert_restored_hash(name, &member, told);
     member.stop().await.unwrap();
-    let member = start(&target).await;
-    assert_eq!(member.state().revision(), 1_000_161);
+    let member = start(target).await;
+    assert_eq!(member.state().revision(), 1_000_161, "{name}");
+    assert_restored_hash(name, &member, told);
     member.stop().await.unwrap();
+}
+
+fn assert_restored_hash(name: &str, member: &Member, told: &Value) {
+    let hash = member.state().hash_kv(0).unwrap();
+    let told = &told["hashkv"];
+    assert_eq!(u64::from(hash.hash), told["hash"], "{name}");
+    assert_eq!(hash.compact_revision, told["compact_revision"], "{name}");
+    assert_eq!(hash.hash_revision, told["header"]["revision"], "{name}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -320,6 +320,7 @@ impl Error {
                 object_store::Error::NotSupported { .. }
                 | object_store::Error::NotImplemented { .. }
                 | object_store::Error::InvalidPath { .. } => ErrorKind::Invalid,
+                _ if is_out_of_space(source.as_ref()) => ErrorKind::Exhausted,
                 _ => ErrorKind::Unavailable,
             },
             Self::NotAVault { .. } | Self::ObjectMissing { .. } | Self::NothingToRestore { .. } => {
@@ -374,6 +375,19 @@ impl Error {
             reason: reason.into(),
         }
     }
+}
+
+/// Whether a full disk is at the bottom of it.
+fn is_out_of_space(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| {
+            matches!(
+                cause.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            )
+        })
 }
 
 impl From<tokio::task::JoinError> for Error {

@@ -11,14 +11,19 @@ mod etcd_source;
 mod fake_etcd;
 mod faults;
 mod flips;
+mod full_disk;
 mod golden_datadir;
 #[path = "../../../store/tests/it/golden_fixture.rs"]
 #[expect(dead_code, reason = "the tests of the store use more of it")]
 mod golden_fixture;
 mod golden_kill;
 mod golden_offline;
+#[path = "../../../store/tests/it/long.rs"]
+mod long;
 mod manifests;
 mod pruning;
 mod restore;
+#[path = "../../../store/tests/it/small_disk.rs"]
+mod small_disk;
 mod tamper;
 mod vault_fixture;

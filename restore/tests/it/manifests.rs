@@ -10,6 +10,8 @@ use holdfast_restore::seal::Encryption;
 use holdfast_restore::{Digest, Signer, Trust};
 use proptest::prelude::*;
 
+use super::long::rounds;
+
 fn digest() -> impl Strategy<Value = Digest> {
     any::<[u8; 32]>().prop_map(Digest::from_bytes)
 }
@@ -172,7 +174,7 @@ fn manifest() -> impl Strategy<Value = Manifest> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(rounds(200, 5_000)))]
 
     #[test]
     fn a_manifest_reads_back_as_it_was_written(manifest in manifest()) {

@@ -13,8 +13,8 @@ use holdfast_store::{Error, ErrorKind};
 
 use crate::crash::disk::{Dice, Disk};
 use crate::crash::workload::{content, entry, open};
+use crate::long::rounds;
 
-const FLIPS: usize = 3_000;
 const ENTRIES: u64 = 120;
 const THREADS: usize = 2;
 
@@ -161,19 +161,21 @@ fn flip_all(flips: usize, one: impl Fn(&[u8], &[u8], usize) -> Tally + Sync) -> 
 
 #[test]
 fn a_flipped_bit_in_a_closed_file_is_never_served() {
-    let tally = flip_all(FLIPS, flip_closed);
+    let flips = rounds(3_000, 30_000);
+    let tally = flip_all(flips, flip_closed);
     println!("{tally:?}");
-    assert_eq!(tally.refused + tally.harmless + tally.found, FLIPS);
+    assert_eq!(tally.refused + tally.harmless + tally.found, flips);
     assert!(
-        tally.refused + tally.found > FLIPS / 10,
+        tally.refused + tally.found > flips / 10,
         "the flips hit nothing: {tally:?}"
     );
 }
 
 #[test]
 fn a_bit_that_flips_under_an_open_store_is_never_served() {
-    let tally = flip_all(FLIPS / 3, flip_open);
+    let flips = rounds(1_000, 10_000);
+    let tally = flip_all(flips, flip_open);
     println!("{tally:?}");
-    assert_eq!(tally.harmless + tally.found, FLIPS / 3);
-    assert!(tally.found > FLIPS / 30, "the flips hit nothing: {tally:?}");
+    assert_eq!(tally.harmless + tally.found, flips);
+    assert!(tally.found > flips / 10, "the flips hit nothing: {tally:?}");
 }

@@ -13,6 +13,7 @@ use holdfast_store::etcd_file::{EtcdFile, Trailer, check_trailer};
 use proptest::prelude::*;
 
 use crate::golden_fixture::{ALL, open};
+use crate::long::rounds;
 
 type Buckets = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>;
 
@@ -225,7 +226,7 @@ fn buckets() -> impl Strategy<Value = Buckets> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(rounds(64, 2_000)))]
 
     #[test]
     fn any_sorted_input_reads_back(

@@ -11,11 +11,11 @@ use holdfast_store::member::{Member, MemberOptions};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
+use crate::long::rounds;
 use crate::member::{get, options, put};
 
 const ROLE: &str = "HOLDFAST_TEST_KILL_DIR";
 const START: &str = "HOLDFAST_TEST_KILL_START";
-const ROUNDS: u32 = 100;
 const WRITERS: u64 = 4;
 
 fn child_options(dir: &Path) -> MemberOptions {
@@ -111,7 +111,8 @@ async fn kill_nine_at_random_moments_loses_no_acknowledged_write() {
     let dir = TempDir::new().unwrap();
     let mut acknowledged: Vec<u64> = Vec::new();
     let mut first = 0;
-    for round in 0..ROUNDS {
+    let rounds = rounds(100, 1_000);
+    for round in 0..rounds {
         let patience = Duration::from_millis(u64::from(rand::random::<u8>()) / 2);
         let path = dir.path().to_owned();
         let fresh = tokio::task::spawn_blocking(move || write_and_kill(&path, first, patience))
@@ -124,7 +125,7 @@ async fn kill_nine_at_random_moments_loses_no_acknowledged_write() {
         first = fresh.iter().max().unwrap() + 10_000;
         first -= first % WRITERS;
         acknowledged.extend(&fresh);
-        if round % 20 != 19 && round != ROUNDS - 1 {
+        if round % 20 != 19 && round != rounds - 1 {
             continue;
         }
         let member = Member::start(child_options(dir.path()), Arc::new(NoEvents))

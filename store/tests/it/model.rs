@@ -20,6 +20,7 @@ use proptest::prelude::*;
 
 use self::oracle::Oracle;
 use self::storage::Harness;
+use crate::long::rounds;
 
 fn key() -> impl Strategy<Value = Bytes> {
     (0..7_u8).prop_map(|index| Bytes::from(vec![b'a' + index; 1 + usize::from(index % 2)]))
@@ -307,7 +308,7 @@ fn compare_hashes(harness: &mut Harness, oracle: &Oracle) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: rounds(96, 5_000), ..ProptestConfig::default() })]
 
     #[test]
     fn the_state_machine_answers_as_a_simple_model_of_history(

@@ -12,6 +12,7 @@ mod health;
 mod jobs;
 mod keys;
 mod output;
+mod panic;
 mod progress;
 mod sources;
 mod stores;
@@ -30,6 +31,7 @@ use failure::Failure;
 use output::Format;
 
 fn main() -> anyhow::Result<process::ExitCode> {
+    panic::install();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -18,5 +18,6 @@ pub mod options;
 pub mod state;
 pub mod watch;
 
+pub use backend::{InBackend, in_backend};
 pub use error::{Error, ErrorKind};
 pub use options::StoreOptions;

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use prost::Message as _;
 
 use crate::apply::{LogPosition, Records, fits};
-use crate::backend::{Home, Table, View};
+use crate::backend::{Home, Piece, Table, View, Walk};
 use crate::error::{Error, ErrorKind};
 use crate::export::Export;
 use crate::lease::{LeaseChange, LeaseId, LeaseInfo, Lessor};
@@ -432,6 +432,13 @@ impl State {
     /// A consistent view of everything, for a snapshot.
     pub fn export(&self) -> Result<Export, Error> {
         Ok(Export::new(self.published.load_full()))
+    }
+
+    /// Verifies some more rows of a walk over all of them, on a view held no longer than that.
+    pub(crate) fn scrub(&self, walk: &mut Walk, bytes_max: u64) -> Result<Piece, Error> {
+        let published = self.published.load_full();
+        walk.step(&published.view, bytes_max)
+            .inspect_err(|error| self.note(error))
     }
 
     /// What was found damaged so far, if anything: raise the CORRUPT alarm then.

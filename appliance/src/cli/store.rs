@@ -5,13 +5,16 @@ mod log;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::path::Path;
 
 use holdfast_store::api::StoreServer;
+use holdfast_store::error::{Error as StoreError, ErrorKind as StoreErrorKind};
 use holdfast_store::options::{Invocation, StoreOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit_code::ExitCode;
-use crate::failure::{Failure, OrFail as _};
+use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::panic;
 
 /// Runs one member until it is told to stop; `arguments` are the words after `store`, unparsed,
 /// because etcd's flag forms (`--f=v`, `--f v`, `-f=v`, bare, repeated) are not clap's.
@@ -48,9 +51,10 @@ async fn serve(options: StoreOptions, warnings: &[String]) -> Result<ExitCode, F
         version = options.claimed_version,
         "starting a store member"
     );
+    let data_dir = options.data_dir.clone();
     let server = tokio::select! {
         server = StoreServer::start(options) => {
-            server.or_fail("the store could not be started")?
+            server.map_err(|error| not_started(&error, &data_dir))?
         }
         _ = terminate.recv() => return Ok(ExitCode::Done),
         _ = interrupt.recv() => return Ok(ExitCode::Done),
@@ -61,9 +65,10 @@ async fn serve(options: StoreOptions, warnings: &[String]) -> Result<ExitCode, F
         _ = interrupt.recv() => None,
     };
     if let Some(reason) = failed {
+        let damage = server.member().state().damage();
         tracing::error!(reason, "the member cannot go on");
         drop(server.stop().await);
-        return Ok(ExitCode::Unexpected);
+        return Err(gave_up(&reason, damage, &data_dir));
     }
     tracing::info!("received a signal, shutting down");
     server
@@ -72,6 +77,32 @@ async fn serve(options: StoreOptions, warnings: &[String]) -> Result<ExitCode, F
         .or_fail("the store could not be stopped in order")?;
     tracing::info!("the store is stopped");
     Ok(ExitCode::Done)
+}
+
+/// Why a start failed; for damage, with the directory and the way back.
+fn not_started(error: &StoreError, data_dir: &Path) -> Failure {
+    let what = format!("the store in {} could not be started", data_dir.display());
+    let failure = Failure::from_store(what, error);
+    if error.kind() == StoreErrorKind::Corrupt {
+        return failure.next(panic::NEXT_STEP);
+    }
+    failure
+}
+
+/// Why a running member gave up.
+fn gave_up(reason: &str, damage: Option<String>, data_dir: &Path) -> Failure {
+    let what = format!("the store in {} cannot go on", data_dir.display());
+    match damage {
+        Some(damage) => Failure::new(ErrorName::Corrupt, what)
+            .because_of(damage)
+            .next(panic::NEXT_STEP),
+        None => Failure::new(ErrorName::Unexpected, what)
+            .because_of(reason)
+            .next(
+                "look at the disk and at the lines above, then start it again: everything \
+                   acknowledged is in its directory",
+            ),
+    }
 }
 
 fn listen_for(kind: SignalKind) -> Result<Signal, Failure> {

@@ -30,7 +30,7 @@ impl<T> OrFail<T> for Result<T, holdfast_drills::Error> {
 
 impl<T> OrFail<T> for Result<T, StoreError> {
     fn or_fail(self, what: impl Into<String>) -> Result<T, Failure> {
-        self.map_err(|error| from_store(what.into(), &error))
+        self.map_err(|error| Failure::from_store(what, &error))
     }
 }
 
@@ -74,20 +74,23 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
     }
 }
 
-fn from_store(what: String, error: &StoreError) -> Failure {
-    let name = match error.kind() {
-        StoreErrorKind::Invalid => ErrorName::Usage,
-        StoreErrorKind::NotFound => ErrorName::NotFound,
-        StoreErrorKind::Conflict => ErrorName::InUse,
-        StoreErrorKind::Denied => ErrorName::Denied,
-        StoreErrorKind::Exhausted => ErrorName::Exhausted,
-        StoreErrorKind::Unavailable => ErrorName::Unavailable,
-        StoreErrorKind::Corrupt => ErrorName::Corrupt,
-        StoreErrorKind::Internal => ErrorName::Unexpected,
-    };
-    match error {
-        StoreError::Io { source, .. } => Failure::io(what, source).because(error),
-        _ => Failure::new(name, what).because(error),
+impl Failure {
+    /// An error of the store, with the name that fits its kind.
+    pub(crate) fn from_store(what: impl Into<String>, error: &StoreError) -> Self {
+        let name = match error.kind() {
+            StoreErrorKind::Invalid => ErrorName::Usage,
+            StoreErrorKind::NotFound => ErrorName::NotFound,
+            StoreErrorKind::Conflict => ErrorName::InUse,
+            StoreErrorKind::Denied => ErrorName::Denied,
+            StoreErrorKind::Exhausted => ErrorName::Exhausted,
+            StoreErrorKind::Unavailable => ErrorName::Unavailable,
+            StoreErrorKind::Corrupt => ErrorName::Corrupt,
+            StoreErrorKind::Internal => ErrorName::Unexpected,
+        };
+        match error {
+            StoreError::Io { source, .. } => Failure::io(what, source).because(error),
+            _ => Failure::new(name, what).because(error),
+        }
     }
 }
 

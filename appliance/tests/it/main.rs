@@ -11,4 +11,6 @@ mod exit_codes;
 mod kill;
 mod reference;
 mod shapes;
+mod store_damage;
+mod store_process;
 mod support;

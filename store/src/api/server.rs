@@ -178,6 +178,8 @@ fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptio
     member.heartbeat = options.raft.heartbeat;
     member.election_timeout = options.raft.election_timeout;
     member.auto_compaction = options.auto_compaction;
+    member.cache_bytes = options.limits.cache_bytes;
+    member.scrub = options.scrub;
     member.cluster_version = storage_version(&options.claimed_version);
     member.leases = LeaseClockOptions {
         ttl_min_s: lease_ttl_min_s(options.raft.election_timeout),

@@ -11,6 +11,7 @@ use crate::error::Error;
 
 use super::head::{HEAD_KEY, Head};
 use super::rows::Rows;
+use super::scope::{self, Scope};
 use super::storage::{Boxed, Home, OpenStorage, SafeDatabase};
 use super::tables::Table;
 use super::view::View;
@@ -71,6 +72,9 @@ impl Backend {
 
     /// Opens or creates the database in `storage`.
     pub(crate) fn open(home: Home, storage: Boxed, cache_bytes: usize) -> Result<Self, Error> {
+        if let Home::Path(path, _) = &home {
+            scope::opening(path);
+        }
         let database = panic_safe("open", || {
             Builder::new()
                 .set_cache_size(cache_bytes)
@@ -322,7 +326,12 @@ pub(crate) fn panic_safe<T>(
     doing: &'static str,
     work: impl FnOnce() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+    // Left during the unwinding, so that a panic hook still finds it.
+    let inside = || {
+        let _scope = Scope::enter(doing);
+        work()
+    };
+    catch_unwind(AssertUnwindSafe(inside)).unwrap_or_else(|panic| {
         let message = panic
             .downcast_ref::<String>()
             .cloned()

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::reads::ReadWaiter;
-use super::{MemberOptions, admission, start};
+use super::{MemberOptions, Scrubbed, admission, scrubber, start};
 use crate::apply::{EventSink, LogPosition, Response};
 use crate::command::{Command, Request};
 use crate::consensus::log::RaftLogReader;
@@ -87,6 +87,7 @@ pub(super) struct Inner {
     pub(super) next_id: AtomicU64,
     pub(super) leader_changes: AtomicU64,
     pub(super) failed_proposals: AtomicU64,
+    pub(super) scrubbed: scrubber::Counters,
     pub(super) stopping: CancellationToken,
     pub(super) tasks: TaskTracker,
     /// What [`Member::stop`] takes.
@@ -181,6 +182,11 @@ impl Member {
             Ok(result) => result.map_err(|error| self.explain(error)),
             Err(_) => Err(self.explain(Error::Timeout)),
         }
+    }
+
+    /// What the background check of all records has done since the start.
+    pub fn scrubbed(&self) -> Scrubbed {
+        self.inner.scrubbed.read()
     }
 
     /// The readable state.

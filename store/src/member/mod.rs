@@ -5,9 +5,11 @@ mod compactor;
 mod handle;
 mod options;
 mod reads;
+mod scrubber;
 mod sink;
 mod start;
 mod tasks;
 
 pub use handle::{Applied, Member, MemberStatus};
 pub use options::{AutoCompaction, ClusterState, MemberOptions};
+pub use scrubber::{ScrubOptions, Scrubbed};

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::scrubber::ScrubOptions;
 use crate::consensus::log::{LogObserver, SEGMENT_BYTES_DEFAULT};
 use crate::lease::LeaseClockOptions;
 
@@ -68,6 +69,8 @@ pub struct MemberOptions {
     pub log_segment_bytes: u64,
     /// Free bytes below which writes are refused, and the size of the reserve file. Default 16 MiB.
     pub reserve_bytes: u64,
+    /// How the background check of all records is paced.
+    pub scrub: ScrubOptions,
     /// How leases are timed.
     pub leases: LeaseClockOptions,
     /// Told of every sync of the raft log.
@@ -96,6 +99,7 @@ impl MemberOptions {
             cache_bytes: 128 << 20,
             log_segment_bytes: SEGMENT_BYTES_DEFAULT,
             reserve_bytes: 16 << 20,
+            scrub: ScrubOptions::default(),
             leases: LeaseClockOptions::default(),
             log_observer: None,
         }

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::handle::{Inner, Member, Owned};
 use super::sink::LeaseSink;
-use super::{ClusterState, MemberOptions, admission, tasks};
+use super::{ClusterState, MemberOptions, admission, scrubber, tasks};
 use crate::apply::{Applier, EventSink, StateOptions};
 use crate::consensus::log::{LogIdentity, LogOptions, RaftLog};
 use crate::consensus::{self, Group, GroupOptions, Machine, Space, StateFile};
@@ -71,6 +71,7 @@ pub(super) async fn start(
         next_id: AtomicU64::new(rand::random::<u64>() >> 8),
         leader_changes: AtomicU64::new(0),
         failed_proposals: AtomicU64::new(0),
+        scrubbed: scrubber::Counters::default(),
         stopping: CancellationToken::new(),
         tasks: TaskTracker::new(),
         owned: Mutex::new(Some(Owned {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::handle::Member;
-use super::{compactor, reads};
+use super::{compactor, reads, scrubber};
 use crate::command::{
     ClusterVersion, LeaseCheckpoint, LeaseCheckpoints, MemberAttributes, Request,
 };
@@ -42,6 +42,7 @@ pub(super) fn spawn(member: &Member, waiting: mpsc::Receiver<reads::ReadWaiter>)
     spawn_until_stopped(member, watch_damage(member.clone()));
     spawn_until_stopped(member, limit_log(member.clone()));
     spawn_until_stopped(member, compactor::run(member.clone()));
+    spawn_until_stopped(member, scrubber::run(member.clone()));
 }
 
 fn spawn_until_stopped(member: &Member, work: impl Future<Output = ()> + Send + 'static) {

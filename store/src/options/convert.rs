@@ -97,6 +97,13 @@ fn options(values: &Values) -> Result<StoreOptions, UsageError> {
     if let Some(text) = get("log-level") {
         options.log_level = log_level(text)?;
     }
+    if let Some(text) = get("corrupt-check-time") {
+        // etcd's default of 0 is ours as well: the check runs at its own, slow pace.
+        let interval = value::duration("corrupt-check-time", text)?;
+        if !interval.is_zero() {
+            options.scrub.interval = interval.max(Duration::from_secs(1));
+        }
+    }
     if let Some(text) = get("watch-progress-notify-interval") {
         let interval = value::duration("watch-progress-notify-interval", text)?;
         options.watch_progress_interval = interval.max(Duration::from_millis(100));

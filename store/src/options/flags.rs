@@ -152,7 +152,7 @@ pub(super) const FLAGS: &[Flag] = &[
     text("distributed-tracing-service-name", Use::Ignored),
     text("distributed-tracing-instance-id", Use::Ignored),
     text("distributed-tracing-sampling-rate", Use::Ignored),
-    text("corrupt-check-time", Use::Ignored),
+    text("corrupt-check-time", Use::Obeyed),
     text("compact-hash-check-time", Use::Ignored),
     text("compaction-batch-limit", Use::Ignored),
     boolean("peer-skip-client-san-verification", Use::Ignored),

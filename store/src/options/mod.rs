@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use self::url::ListenUrl;
-pub use crate::member::{AutoCompaction, ClusterState};
+pub use crate::member::{AutoCompaction, ClusterState, ScrubOptions};
 
 /// The etcd version this store claims to be, unless told otherwise.
 pub const CLAIMED_VERSION: &str = "3.7.3";
@@ -102,6 +102,8 @@ pub struct LimitOptions {
     pub txn_ops_max: usize,
     /// A unary request that takes longer is logged.
     pub slow_request: Duration,
+    /// Memory for cached pages of the state, in bytes (no flag: 128 MiB).
+    pub cache_bytes: usize,
 }
 
 /// Timing of consensus.
@@ -147,6 +149,8 @@ pub struct StoreOptions {
     pub raft: RaftOptions,
     /// Automatic compaction.
     pub auto_compaction: AutoCompaction,
+    /// How the background check of all records is paced (`--corrupt-check-time`).
+    pub scrub: ScrubOptions,
     /// Interval of progress notifications to watches that asked for them.
     pub watch_progress_interval: Duration,
     /// Log level.
@@ -225,6 +229,7 @@ impl StoreOptions {
                 request_bytes_max: REQUEST_BYTES_MAX,
                 txn_ops_max: TXN_OPS_MAX,
                 slow_request: Duration::from_millis(300),
+                cache_bytes: 128 << 20,
             },
             raft: RaftOptions {
                 snapshot_count: 10_000,
@@ -232,6 +237,7 @@ impl StoreOptions {
                 election_timeout: Duration::from_secs(1),
             },
             auto_compaction: AutoCompaction::Off,
+            scrub: ScrubOptions::default(),
             watch_progress_interval: Duration::from_mins(10),
             log_level: LogLevel::Info,
             claimed_version: CLAIMED_VERSION.to_owned(),

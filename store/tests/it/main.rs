@@ -12,6 +12,7 @@ mod api_lease;
 mod api_maintenance;
 mod api_support;
 mod crash;
+mod damage;
 mod enospc;
 mod flip;
 mod golden_bbolt;

@@ -14,6 +14,7 @@ pub(super) async fn page(State(context): State<Context>) -> Response {
     member(&context, &mut out);
     mvcc(&context, &mut out);
     watches(&context, &mut out);
+    checks(&context, &mut out);
     context.metrics().write(&mut out);
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], out.into_text()).into_response()
 }
@@ -195,5 +196,29 @@ fn watches(context: &Context, out: &mut Exposition) {
         "etcd_debugging_mvcc_watch_stream_total",
         "Total number of watch streams.",
         counts.streams,
+    );
+}
+
+fn checks(context: &Context, out: &mut Exposition) {
+    let scrubbed = context.member().scrubbed();
+    out.gauge(
+        "holdfast_store_damaged",
+        "1 once a damaged record was met since the start, 0 before.",
+        u8::from(context.state().damage().is_some()),
+    );
+    out.counter(
+        "holdfast_store_scrubbed_rows_total",
+        "Records verified by the background check.",
+        scrubbed.rows,
+    );
+    out.counter(
+        "holdfast_store_scrubbed_bytes_total",
+        "Bytes verified by the background check.",
+        scrubbed.bytes,
+    );
+    out.counter(
+        "holdfast_store_scrub_walks_total",
+        "Walks of the background check over all records that found no damage.",
+        scrubbed.walks,
     );
 }

@@ -37,6 +37,7 @@ pub mod seal;
 pub mod sign;
 pub mod source;
 mod spool;
+mod staging;
 mod unique;
 pub mod vault;
 pub mod verify;

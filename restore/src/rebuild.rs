@@ -5,7 +5,6 @@
 //! leaves either no target or the finished one; what it leaves beside it the next run removes.
 
 mod build;
-mod staging;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,10 +20,12 @@ use crate::plan::{PlannedMember, RestorePlan, Target};
 use crate::progress::{Phase, Progress, ProgressFn};
 use crate::sign::Signed;
 use crate::spool::{Spool, SpoolReader};
+use crate::staging::{Staging, parent_of, refuse_existing};
 use crate::vault::{Backup, ReadOnly, Vault, layout};
 use crate::verify::{fetch_parts, open_key};
 
-use staging::Staging;
+/// The name of a plain copy in the staging folder.
+const PLAIN_COPY: &str = "snapshot.db";
 
 /// What a restore has done.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -97,10 +98,10 @@ pub async fn export(
     (file, work_dir): (&Path, &Path),
     progress: ProgressFn<'_>,
 ) -> Result<()> {
-    staging::refuse_existing(file)?;
+    refuse_existing(file)?;
     let manifest = &backup.manifest;
     let bytes = manifest.content.bytes;
-    space(staging::parent_of(file))?.require(file, bytes.saturating_mul(2))?;
+    space(parent_of(file))?.require(file, bytes.saturating_mul(2))?;
     let key = open_key(vault, manifest, keys).await?;
     let (target, work_dir) = (file.to_owned(), work_dir.to_owned());
     let (staging, spool) = tokio::task::spawn_blocking(move || {
@@ -118,16 +119,16 @@ pub async fn export(
     let part_bytes = manifest.part_bytes;
     tokio::task::spawn_blocking(move || {
         let reader = spool.into_reader(bytes, part_bytes);
-        build::copy_plain(&reader, &staging.plain_copy())?;
-        staging.publish_copy()
+        build::copy_plain(&reader, &staging.path().join(PLAIN_COPY))?;
+        staging.publish_only(PLAIN_COPY)
     })
     .await?
 }
 
 /// Everything that can be refused before the first byte is fetched.
 fn check_target(plan: &RestorePlan) -> Result<()> {
-    staging::refuse_existing(&plan.data_dir)?;
-    let parent = staging::parent_of(&plan.data_dir);
+    refuse_existing(&plan.data_dir)?;
+    let parent = parent_of(&plan.data_dir);
     for ancestor in parent.ancestors() {
         if ancestor.join("member").join("snap").is_dir() {
             return Err(Error::BadTarget {

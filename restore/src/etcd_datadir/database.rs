@@ -9,7 +9,7 @@ use holdfast_store::etcd_file::{ConfState, EtcdFile};
 use holdfast_store::mvcc::Revision;
 
 use super::cluster::Identified;
-use super::staging::StagedFile;
+use super::files::NewFile;
 use super::{DataDirPlan, TERM, bumped_revision, content_error};
 use crate::error::{Error, Result};
 
@@ -133,7 +133,7 @@ impl Content {
     }
 
     /// Writes the database into `file`, synced; returns its size in bytes.
-    pub(super) fn write<R: ReadAt>(&self, source: &EtcdFile<R>, file: &StagedFile) -> Result<u64> {
+    pub(super) fn write<R: ReadAt>(&self, source: &EtcdFile<R>, file: &NewFile) -> Result<u64> {
         let mut measure = Measure::with_page_size(source.bolt().page_size())
             .map_err(|error| file.failed(error))?;
         self.feed(source, &mut measure, file)?;
@@ -149,7 +149,7 @@ impl Content {
         &self,
         source: &EtcdFile<R>,
         target: &mut T,
-        file: &StagedFile,
+        file: &NewFile,
     ) -> Result<()> {
         let nothing = Overlay::new();
         for (name, is_copied) in &self.buckets {
@@ -172,7 +172,7 @@ fn merge<R: ReadAt, T: Target>(
     bucket: Option<Bucket<'_, R>>,
     overlay: &Overlay,
     target: &mut T,
-    file: &StagedFile,
+    file: &NewFile,
 ) -> Result<()> {
     let mut extra = overlay.iter().peekable();
     let mut put =

@@ -2,16 +2,15 @@
 //!
 //! One directory is one member of a new cluster: the database with new members and, if asked for,
 //! a bumped and compacted revision; the raft snapshot that names the members; and a write-ahead
-//! log whose only entries add them. All of it is built in `<dir>.partial-<id>` beside the target,
-//! synced and renamed at the end: a target that is there is never touched, and one that appears is
-//! complete. What an interrupted run left behind is removed by the next one.
+//! log whose only entries add them. All of it is built in a staging folder beside the target,
+//! synced and renamed at the end.
 
 mod cluster;
 mod database;
-mod staging;
+mod files;
 mod wal;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use holdfast_store::bolt::ReadAt;
 use holdfast_store::datadir::identity::{ClusterId, MemberId};
@@ -21,8 +20,10 @@ pub use cluster::{NewCluster, NewMember};
 
 use crate::error::{Error, Result};
 use crate::plan::REVISION_MAX;
+use crate::staging::Staging;
+use cluster::Identified;
 use database::Content;
-use staging::Staging;
+use files::NewFile;
 
 /// Term and vote of the log that is written: as if the members had just elected the first one.
 const TERM: u64 = 1;
@@ -81,35 +82,75 @@ pub fn write_etcd_datadir<R: ReadAt>(
     source: &EtcdFile<R>,
     plan: &DataDirPlan,
 ) -> Result<DataDirWritten> {
-    let members = plan.cluster.identified()?;
-    let local = members
-        .iter()
-        .find(|member| member.name == plan.name)
-        .ok_or_else(|| Error::Refused {
-            reason: format!("the new cluster has no member named {:?}", plan.name),
-        })?;
-    let cluster_id = cluster::id_of(&members);
-    let content = Content::plan(source, &members, plan)?;
+    let draft = Draft::new(source, plan)?;
+    let data = Staging::create(&plan.data_dir)?;
+    let log = plan.wal_dir.as_deref().map(Staging::create).transpose()?;
+    let written = draft.build(source, data.path(), log.as_ref().map(Staging::path))?;
+    // The data directory comes last: without it a log of its own is of no use to any member.
+    if let Some(log) = log {
+        log.publish()?;
+    }
+    data.publish()?;
+    Ok(written)
+}
 
-    let staging = Staging::create(&plan.data_dir, plan.wal_dir.as_deref())?;
-    let database_size = content.write(source, &staging.file("member/snap/db")?)?;
-    let index = u64::try_from(members.len()).unwrap_or(u64::MAX);
-    staging.write(
-        &format!("member/snap/{TERM:016x}-{index:016x}.snap"),
-        &wal::raft_snapshot(&members, TERM, index),
-    )?;
-    staging.write_log(
-        &wal::log(local.id, cluster_id, &members, TERM)?,
-        wal::SEGMENT_BYTES,
-    )?;
-    staging.publish()?;
-    Ok(DataDirWritten {
-        member_id: local.id,
-        cluster_id,
-        revision: content.revision(),
-        compact_revision: content.compact_revision(),
-        database_size,
-    })
+/// A data directory as far as it is known before anything is written.
+pub(crate) struct Draft {
+    local: MemberId,
+    cluster: ClusterId,
+    members: Vec<Identified>,
+    content: Content,
+}
+
+impl Draft {
+    /// Decides, or refuses.
+    pub(crate) fn new<R: ReadAt>(source: &EtcdFile<R>, plan: &DataDirPlan) -> Result<Self> {
+        let members = plan.cluster.identified()?;
+        let local = members
+            .iter()
+            .find(|member| member.name == plan.name)
+            .ok_or_else(|| Error::Refused {
+                reason: format!("the new cluster has no member named {:?}", plan.name),
+            })?;
+        Ok(Self {
+            local: local.id,
+            cluster: cluster::id_of(&members),
+            content: Content::plan(source, &members, plan)?,
+            members,
+        })
+    }
+
+    /// Writes the files into `folder`, which is empty, and the log into its own folder if it has
+    /// one. The files are synced, the names in the folders are not.
+    pub(crate) fn build<R: ReadAt>(
+        &self,
+        source: &EtcdFile<R>,
+        folder: &Path,
+        log_folder: Option<&Path>,
+    ) -> Result<DataDirWritten> {
+        let database = NewFile::create(folder, "member/snap/db")?;
+        let database_size = self.content.write(source, &database)?;
+        let index = u64::try_from(self.members.len()).unwrap_or(u64::MAX);
+        NewFile::write(
+            folder,
+            &format!("member/snap/{TERM:016x}-{index:016x}.snap"),
+            &wal::raft_snapshot(&self.members, TERM, index),
+            None,
+        )?;
+        let log = wal::log(self.local, self.cluster, &self.members, TERM)?;
+        let (log_folder, name) = match log_folder {
+            Some(own) => (own, wal::FIRST_SEGMENT.to_owned()),
+            None => (folder, format!("member/wal/{}", wal::FIRST_SEGMENT)),
+        };
+        NewFile::write(log_folder, &name, &log, Some(wal::SEGMENT_BYTES))?;
+        Ok(DataDirWritten {
+            member_id: self.local,
+            cluster_id: self.cluster,
+            revision: self.content.revision(),
+            compact_revision: self.content.compact_revision(),
+            database_size,
+        })
+    }
 }
 
 /// What the reader of etcd files said, causes included.

@@ -9,16 +9,19 @@ use holdfast_store::bolt::ReadAt;
 use holdfast_store::datadir::bootstrap::{self, Changes};
 use holdfast_store::etcd_file::EtcdFile;
 
-use super::staging::Staging;
-use super::{Restored, check_hash};
+use super::{PLAIN_COPY, Restored, check_hash};
 use crate::error::{Error, Result};
-use crate::etcd_datadir::{self, DataDirPlan};
+use crate::etcd_datadir::{self, DataDirPlan, Draft};
 use crate::inspect;
 use crate::manifest::Manifest;
 use crate::plan::{RestorePlan, Target};
+use crate::staging::{Staging, private_dir};
 
 /// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 20;
+
+/// Where members' data directories are built in the staging folder.
+const MEMBERS: &str = "members";
 
 /// Builds every planned member and publishes them in one rename.
 pub(super) fn build<R: ReadAt>(
@@ -27,15 +30,18 @@ pub(super) fn build<R: ReadAt>(
     plan: &RestorePlan,
     staging: Staging,
 ) -> Result<Restored> {
+    let members = staging.path().join(MEMBERS);
+    private_dir(&members)?;
     let cluster_id = match plan.target {
         Target::Holdfast => build_holdfast(file, manifest, plan, &staging)?,
-        Target::Etcd => build_etcd(file, plan, &staging)?,
+        Target::Etcd => build_etcd(file, plan, &members)?,
     };
-    let single = match plan.write.as_slice() {
-        [only] if only.data_dir == plan.data_dir => Some(only.name.as_str()),
-        _ => None,
-    };
-    staging.publish(single)?;
+    match plan.write.as_slice() {
+        [only] if only.data_dir == plan.data_dir => {
+            staging.publish_only(&format!("{MEMBERS}/{}", only.name))?;
+        }
+        _ => staging.publish_only(MEMBERS)?,
+    }
     Ok(Restored {
         written: plan.write.clone(),
         cluster_id,
@@ -52,7 +58,7 @@ fn build_holdfast<R: ReadAt>(
     plan: &RestorePlan,
     staging: &Staging,
 ) -> Result<u64> {
-    let plain = staging.plain_copy();
+    let plain = staging.path().join(PLAIN_COPY);
     copy_plain(file.bolt().source(), &plain)?;
     let source =
         holdfast_store::bolt::FileSource::open(&plain).map_err(Error::io("open", &plain))?;
@@ -75,7 +81,7 @@ fn build_holdfast<R: ReadAt>(
             initial_cluster: initial_cluster.clone(),
             token: plan.token.clone(),
         };
-        let target = staging.members().join(&member.name);
+        let target = staging.path().join(MEMBERS).join(&member.name);
         let written = bootstrap::write_data_dir(&target, &plain, &cluster, changes)
             .map_err(|error| inspect::unreadable(&error))?;
         check_revision(written.revision, plan)?;
@@ -84,7 +90,7 @@ fn build_holdfast<R: ReadAt>(
     Ok(cluster_id)
 }
 
-fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, staging: &Staging) -> Result<u64> {
+fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, members: &Path) -> Result<u64> {
     let cluster = etcd_datadir::NewCluster {
         members: plan
             .members
@@ -99,10 +105,12 @@ fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, staging: &Stagi
     let bump = bump_of_newest_row(file, plan)?;
     let mut cluster_id = 0;
     for member in &plan.write {
-        let written = etcd_datadir::write_etcd_datadir(
+        let folder = members.join(&member.name);
+        private_dir(&folder)?;
+        let draft = Draft::new(
             file,
             &DataDirPlan {
-                data_dir: staging.members().join(&member.name),
+                data_dir: folder.clone(),
                 wal_dir: None,
                 name: member.name.clone(),
                 cluster: cluster.clone(),
@@ -111,6 +119,7 @@ fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, staging: &Stagi
                 clear_alarms: plan.clear_alarms,
             },
         )?;
+        let written = draft.build(file, &folder, None)?;
         check_revision(written.revision, plan)?;
         cluster_id = written.cluster_id.0;
     }

@@ -1,7 +1,7 @@
 //! The daemon left alone: two sources under writes, a schedule, drills, nobody at the console.
 //!
-//! The short form takes about a minute. `HOLDFAST_LONG_TESTS=1` leaves it alone for ten minutes with
-//! a backup of each source every minute.
+//! The short form takes about a minute. `HOLDFAST_LONG_TESTS=1` leaves it alone for ten minutes,
+//! with a backup of each source every minute.
 
 use std::net::SocketAddr;
 use std::path::Path;

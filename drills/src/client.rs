@@ -7,10 +7,13 @@ use holdfast_proto::etcd::rpc::kv_client::KvClient;
 use holdfast_proto::etcd::rpc::lease_client::LeaseClient;
 use holdfast_proto::etcd::rpc::maintenance_client::MaintenanceClient;
 use holdfast_proto::etcd::rpc::watch_client::WatchClient;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 
 /// One answer may take this long.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -22,12 +25,29 @@ const ANSWER_BYTES_MAX: usize = 512 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     channel: Channel,
+    token: Token,
 }
+
+/// Sends a token along, where there is one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Token(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Token {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// How requests travel.
+pub(crate) type Service = InterceptedService<Channel, Token>;
 
 impl Client {
     /// A client of the member at `address`, connected when it is first asked. Refuses any
     /// address that is not on loopback: a drill has no business elsewhere.
-    pub(crate) fn new(address: SocketAddr) -> Result<Self> {
+    pub(crate) fn new(address: SocketAddr) -> crate::error::Result<Self> {
         if !address.ip().is_loopback() {
             let reason = format!("listens on {address}, which is not loopback");
             return Err(Error::Member { reason });
@@ -37,30 +57,52 @@ impl Client {
         let endpoint = endpoint.connect_timeout(Duration::from_secs(5));
         Ok(Self {
             channel: endpoint.connect_lazy(),
+            token: Token::default(),
         })
     }
 
-    pub(crate) fn kv(&self) -> KvClient<Channel> {
-        KvClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    /// The same, with a token in each request.
+    pub(crate) fn with_token(self, token: MetadataValue<Ascii>) -> Self {
+        Self {
+            token: Token(Some(token)),
+            ..self
+        }
     }
 
-    pub(crate) fn lease(&self) -> LeaseClient<Channel> {
-        LeaseClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    /// A client of the same member that nobody let in; none where everybody is let in.
+    pub(crate) fn stranger(&self) -> Option<Self> {
+        self.token.0.as_ref()?;
+        Some(Self {
+            channel: self.channel.clone(),
+            token: Token::default(),
+        })
     }
 
-    pub(crate) fn maintenance(&self) -> MaintenanceClient<Channel> {
-        MaintenanceClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    fn service(&self) -> Service {
+        InterceptedService::new(self.channel.clone(), self.token.clone())
     }
 
-    pub(crate) fn watch(&self) -> WatchClient<Channel> {
-        WatchClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    pub(crate) fn kv(&self) -> KvClient<Service> {
+        KvClient::new(self.service()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    pub(crate) fn lease(&self) -> LeaseClient<Service> {
+        LeaseClient::new(self.service()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    pub(crate) fn maintenance(&self) -> MaintenanceClient<Service> {
+        MaintenanceClient::new(self.service()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    pub(crate) fn watch(&self) -> WatchClient<Service> {
+        WatchClient::new(self.service()).max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 }
 
 /// Waits for an answer, for a limited time.
-pub(crate) async fn answer<T, F>(request: F) -> std::result::Result<T, Status>
+pub(crate) async fn answer<T, F>(request: F) -> Result<T, Status>
 where
-    F: Future<Output = std::result::Result<Response<T>, Status>>,
+    F: Future<Output = Result<Response<T>, Status>>,
 {
     match tokio::time::timeout(ANSWER_MAX, request).await {
         Ok(answer) => answer.map(Response::into_inner),

@@ -26,7 +26,7 @@ use crate::report::{
     BackupRecord, DrillReport, PhaseRecord, PrefixRecord, RestoredRecord, RpoRecord, TargetKind,
     TeardownRecord,
 };
-use crate::scratch::{MemberOrder, Program, ScratchDir, ScratchMember, watch_budget};
+use crate::scratch::{MemberOrder, Pass, Program, ScratchDir, ScratchMember, watch_budget};
 
 /// Name of the scratch member.
 const MEMBER_NAME: &str = "drill";
@@ -210,6 +210,15 @@ impl<'a> Case<'a> {
         Ok((plan, manifest))
     }
 
+    /// How the drill is let in by a real etcd that has authentication on.
+    fn pass(&self, plan: &RestorePlan) -> Result<Option<Pass>> {
+        if plan.target != Target::Etcd || !plan.is_auth_enabled {
+            return Ok(None);
+        }
+        let auth = checks::auth::auth_of(&plan.data_dir.join("member/snap/db"))?;
+        Pass::create(self.scratch.path(), &auth).map(Some)
+    }
+
     fn restore_options(&self) -> Result<RestoreOptions> {
         let scratch = self.scratch.path();
         let work_dir = scratch.join("work");
@@ -284,16 +293,22 @@ impl<'a> Drill<'a, Planned> {
 impl<'a> Drill<'a, Restored> {
     async fn boot(mut self) -> Step<'a, Booted> {
         let Restored { plan, manifest } = self.state;
-        let order = member_order(self.case.options, &plan);
+        let pass = match self.case.pass(&plan) {
+            Ok(pass) => pass,
+            Err(error) => return Err(self.case.broken(None, error)),
+        };
+        let mut order = member_order(self.case.options, &plan);
+        order.auth_token = pass.as_ref().map(|pass| pass.flag.clone());
         let scratch = self.case.scratch.path();
         let start = ScratchMember::start(&self.case.options.member, &order, scratch);
         let member = match self.case.within(start).await {
             Ok(member) => member,
             Err(error) => return Err(self.case.broken(None, error)),
         };
-        let client = match Client::new(member.address()) {
-            Ok(client) => client,
-            Err(error) => return Err(self.case.broken(Some(member), error)),
+        let client = match (Client::new(member.address()), pass) {
+            (Ok(client), Some(pass)) => client.with_token(pass.token),
+            (Ok(client), None) => client,
+            (Err(error), _) => return Err(self.case.broken(Some(member), error)),
         };
         let version = match self.case.within(serving(&client)).await {
             Ok(version) => version,
@@ -373,6 +388,7 @@ fn member_order(options: &DrillOptions, plan: &RestorePlan) -> MemberOrder {
             DrillTarget::Holdfast => Program::Holdfast,
             DrillTarget::Etcd(program) => Program::Etcd(program.clone()),
         },
+        auth_token: None,
         deadline_s: options.deadline.as_duration().as_secs().saturating_add(60),
     }
 }

@@ -6,12 +6,16 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use holdfast_proto::etcd::rpc;
 use holdfast_store::bolt::FileSource;
 use holdfast_store::etcd_file::{Auth, EtcdFile};
 
+use tonic::{Code, Status};
+
 use super::{Doubt, Finding, Subject, failed};
 use crate::client::answer;
+use crate::error::Error;
 
 pub(super) async fn check(subject: &Subject) -> Finding {
     let expected = &subject.expected.auth;
@@ -34,12 +38,40 @@ pub(super) async fn check(subject: &Subject) -> Finding {
             expected.roles.len()
         ));
     }
-    Ok(format!(
-        "{}, {} users, {} roles",
-        on_off(found.is_enabled),
-        found.users.len(),
-        found.roles.len()
-    ))
+    let (users, roles) = (found.users.len(), found.roles.len());
+    let records = format!("{}, {users} users, {roles} roles", on_off(found.is_enabled));
+    if !found.is_enabled {
+        return Ok(records);
+    }
+    let Some(stranger) = subject.client.stranger() else {
+        return Ok(format!(
+            "{records}; the scratch member was told to serve without it"
+        ));
+    };
+    let request = rpc::RangeRequest {
+        key: Bytes::from_static(b"\0"),
+        ..rpc::RangeRequest::default()
+    };
+    match answer(stranger.kv().range(request)).await {
+        Ok(_) => failed("auth is on and a caller without a user is answered"),
+        Err(status) if is_refusal(&status) => Ok(format!(
+            "{records}; in force: a caller without a user is refused, a root token is let in"
+        )),
+        Err(status) => Err(status.into()),
+    }
+}
+
+/// How etcd turns a caller without a user away.
+fn is_refusal(status: &Status) -> bool {
+    status.code() == Code::InvalidArgument && status.message().contains("user name is empty")
+}
+
+/// Users, roles and whether they are in force, as a database file holds them.
+pub(crate) fn auth_of(path: &Path) -> crate::error::Result<Auth> {
+    let source = FileSource::open(path).map_err(Error::io("open", path))?;
+    EtcdFile::open(source)
+        .and_then(|file| file.auth())
+        .map_err(|source| Error::Content { source })
 }
 
 fn on_off(is_enabled: bool) -> &'static str {

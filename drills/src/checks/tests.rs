@@ -11,7 +11,7 @@ use holdfast_store::etcd_file::EtcdFile;
 
 use super::*;
 use crate::scratch::tests::{assert_no_process, member_command};
-use crate::scratch::{MemberOrder, Program, ScratchMember};
+use crate::scratch::{MemberOrder, Pass, Program, ScratchMember};
 
 const BUMP: i64 = 1_000_000_000;
 const PEER_URL: &str = "http://127.0.0.1:0";
@@ -42,12 +42,16 @@ async fn serve(name: &str, program: &Program, bump: i64) -> Served {
     let file = golden(name);
     write(&file, &data_dir, program, bump);
     let expected = Expected::read(FileSource::open(&file).unwrap()).unwrap();
+    let is_etcd = matches!(program, Program::Etcd(_));
+    let pass = (is_etcd && expected.auth.is_enabled)
+        .then(|| Pass::create(scratch.path(), &expected.auth).unwrap());
     let order = MemberOrder {
         name: "drill".to_owned(),
         data_dir: data_dir.clone(),
         peer_url: PEER_URL.to_owned(),
         token: "token".to_owned(),
         program: program.clone(),
+        auth_token: pass.as_ref().map(|pass| pass.flag.clone()),
         deadline_s: 120,
     };
     let member = ScratchMember::start(&member_command(), &order, scratch.path())
@@ -66,6 +70,10 @@ async fn serve(name: &str, program: &Program, bump: i64) -> Served {
         scratch: scratch.path().to_owned(),
     };
     let client = Client::new(member.address()).unwrap();
+    let client = match pass {
+        Some(pass) => client.with_token(pass.token),
+        None => client,
+    };
     let subject = Subject {
         facts,
         expected: Arc::new(expected),
@@ -342,10 +350,15 @@ async fn users_and_roles_come_back_on_every_target() {
         let (outcome, detail) = served.outcome("auth").await;
         assert_eq!(outcome, Outcome::Passed, "{program:?}: {detail}");
         assert!(detail.starts_with("on, "), "{detail}");
-        if matches!(program, Program::Etcd(_)) {
-            // Without a password nothing can be read: that is no pass.
-            let (outcome, detail) = served.outcome("keys").await;
-            assert_eq!(outcome, Outcome::Inconclusive, "{detail}");
+        let is_etcd = matches!(program, Program::Etcd(_));
+        assert_eq!(
+            detail.contains("a caller without a user is refused"),
+            is_etcd
+        );
+        // With the drill's own token everything else can be asked too.
+        for name in ["keys", "watch", "leases", "write"] {
+            let (outcome, detail) = served.outcome(name).await;
+            assert_eq!(outcome, Outcome::Passed, "{program:?}: {name}: {detail}");
         }
         served.stop().await;
     }

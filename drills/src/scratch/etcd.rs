@@ -53,6 +53,7 @@ impl EtcdProcess {
             .args(["--initial-advertise-peer-urls", &order.peer_url])
             .args(["--initial-cluster", &initial_cluster])
             .args(["--initial-cluster-token", &order.token])
+            .args(auth_token(order))
             .args([
                 "--logger",
                 "zap",
@@ -115,6 +116,11 @@ impl EtcdProcess {
         self.log.abort();
         Ok(())
     }
+}
+
+fn auth_token(order: &MemberOrder) -> impl Iterator<Item = &str> {
+    let value = order.auth_token.as_deref();
+    value.into_iter().flat_map(|value| ["--auth-token", value])
 }
 
 /// etcd tells the port it was given only in its log.

@@ -5,6 +5,7 @@ mod dir;
 mod etcd;
 mod member;
 mod order;
+mod pass;
 
 pub use child::run_scratch_member;
 pub use dir::clean_leftovers;
@@ -13,6 +14,7 @@ pub use order::MemberCommand;
 pub(crate) use dir::{ScratchDir, watch_budget};
 pub(crate) use member::ScratchMember;
 pub(crate) use order::{MemberOrder, Program};
+pub(crate) use pass::Pass;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -41,6 +41,8 @@ pub(crate) struct MemberOrder {
     pub(crate) token: String,
     /// What serves.
     pub(crate) program: Program,
+    /// etcd's `--auth-token`, where the data has authentication on.
+    pub(crate) auth_token: Option<String>,
     /// It ends by itself after so many seconds.
     pub(crate) deadline_s: u64,
 }

@@ -37,6 +37,7 @@ fn order(scratch: &Path) -> MemberOrder {
         peer_url: "http://127.0.0.1:2380".to_owned(),
         token: "t".to_owned(),
         program: Program::Holdfast,
+        auth_token: None,
         deadline_s: 60,
     }
 }

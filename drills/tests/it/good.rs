@@ -1,11 +1,13 @@
 //! Drills that pass, and what they say.
 
 use chrono::TimeDelta;
-use holdfast_drills::{CHECK_NAMES, DrillOptions, Outcome, TargetKind, publish, reports};
+use holdfast_drills::{
+    CHECK_NAMES, DrillOptions, DrillTarget, Outcome, TargetKind, publish, reports,
+};
 use holdfast_policies::{Level, Span};
 use holdfast_restore::{Catalog, Trust};
 
-use super::stage::{K8S, SMALL, Stage, noon, targets};
+use super::stage::{AUTH, K8S, SMALL, Stage, noon, targets};
 
 #[tokio::test]
 async fn a_drill_of_a_good_backup_passes_on_every_target() {
@@ -65,6 +67,30 @@ async fn a_control_plane_passes_with_its_prefixes_counted_and_not_named() {
     assert!(report.prefixes.len() > 5, "{report:?}");
     let json = serde_json::to_string(&report).unwrap();
     assert!(!json.contains("registry"), "a report names keys");
+}
+
+#[tokio::test]
+async fn a_backup_with_authentication_on_is_proven_on_every_target_without_a_password() {
+    let stage = Stage::new().await;
+    stage.backup(AUTH).await;
+    for target in targets() {
+        let is_etcd = matches!(target, DrillTarget::Etcd(_));
+        let report = stage
+            .drill(&DrillOptions {
+                target,
+                ..stage.options()
+            })
+            .await;
+        assert_eq!(report.outcome, Outcome::Passed, "{report}");
+        let auth = report.checks.iter().find(|check| check.name == "auth");
+        let detail = &auth.unwrap().detail;
+        let said = if is_etcd {
+            "a caller without a user is refused"
+        } else {
+            "told to serve without it"
+        };
+        assert!(detail.contains(said), "{detail}");
+    }
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ pub(crate) const IS_MEMBER: &str = "HOLDFAST_TEST_SCRATCH_MEMBER";
 pub(crate) struct Golden(&'static str, pub(crate) u32, i64, i64);
 
 pub(crate) const SMALL: Golden = Golden("small", 549_478_386, 452, 416);
+pub(crate) const AUTH: Golden = Golden("auth", 549_478_386, 452, 416);
 pub(crate) const ALARM: Golden = Golden("alarm", 2_119_975_217, 30, -1);
 pub(crate) const EMPTY: Golden = Golden("empty", 1_084_519_789, 1, -1);
 pub(crate) const K8S: Golden = Golden("k8s", 3_150_712_695, 238, -1);

@@ -111,7 +111,7 @@ fn evidence(catalog: Option<&Catalog>, drills: &[DrillWords], level: Level) -> E
     let newest_at = |level: Level| {
         let mut newest_first = catalog.into_iter().flat_map(|one| one.backups.iter().rev());
         newest_first
-            .find(|one| one.fact().holds_at(level))
+            .find(|one| one.fact(one.observed).holds_at(level))
             .map(point)
     };
     Evidence {

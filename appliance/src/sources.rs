@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use holdfast_restore::source::{EtcdSource, EtcdSpec, Source, SourceSpec};
+use holdfast_restore::source::{EtcdSource, EtcdSpec, Overflow, Source, SourceSpec};
 
 use crate::config::{self, Settings};
 use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::jobs::backup::work_dir;
 use crate::stores::RunningMember;
 
 /// Longest wait for a source to say its newest revision, where that is only nice to know.
@@ -19,12 +20,18 @@ pub(crate) fn open(
 ) -> Result<Box<dyn Source>, Failure> {
     match (&source.kind, member) {
         (SourceSpec::Etcd(spec), _) => {
-            let spec = resolved(settings, spec.clone());
+            let spec = resolved(settings, EtcdSpec::clone(spec));
             let opened = EtcdSource::new(spec)
                 .or_fail(format!("the source `{}` cannot be used", source.name))?;
             Ok(Box::new(opened))
         }
-        (SourceSpec::Bundled, Some(member)) => Ok(member.source()),
+        (SourceSpec::Bundled, Some(member)) => {
+            let overflow = Overflow {
+                work_dir: work_dir(settings)?,
+                limit: settings.config.restore.spool_limit.bytes(),
+            };
+            Ok(member.source(overflow))
+        }
         (SourceSpec::Bundled, None) => Err(not_running(source)),
     }
 }

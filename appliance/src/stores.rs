@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use holdfast_restore::Source;
-use holdfast_restore::source::BundledSource;
+use holdfast_restore::source::{BundledSource, Overflow};
 use holdfast_store::api::StoreServer;
 use holdfast_store::member::Member;
 use holdfast_store::options::{Invocation, StoreOptions};
@@ -71,14 +71,15 @@ impl RunningMember {
     }
 
     /// The store as a source of backups.
-    pub(crate) fn source(&self) -> Box<dyn Source> {
+    pub(crate) fn source(&self, overflow: Overflow) -> Box<dyn Source> {
         let status = self.member.status();
-        Box::new(BundledSource::new(
+        let source = BundledSource::new(
             Arc::clone(self.member.state()),
             status.cluster_id.0,
             status.member_id.0,
             VERSION,
-        ))
+        );
+        Box::new(source.with_overflow(overflow))
     }
 
     /// Returns when it cannot go on, with the reason.

@@ -5,10 +5,11 @@ pub(crate) mod doctor;
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
-use holdfast_policies::ClusterName;
+use holdfast_policies::{ClusterName, SnapshotId};
+use holdfast_restore::in_use::{Mark, Reader};
 use holdfast_restore::ledger::{self, Ledger};
 use holdfast_restore::{
-    Backup, Catalog, Flaw, FlawKind, ReadOnly, ReadWrite, Signer, Trust, Vault,
+    Backup, Catalog, Error, Flaw, FlawKind, ReadOnly, ReadWrite, Signer, Trust, Vault,
 };
 
 use crate::config::Settings;
@@ -33,6 +34,40 @@ pub(crate) async fn write(
     Vault::open_or_create(&spec, now, &signer.verifier())
         .await
         .or_fail(format!("the vault {} cannot be written", spec.location()))
+}
+
+/// Marks a backup as being read, so that no prune removes it meanwhile. Where this host may not
+/// write into the vault, the second says what the reader relies on instead.
+pub(crate) async fn mark(
+    settings: &Settings,
+    cluster: &ClusterName,
+    id: SnapshotId,
+    reader: Reader,
+) -> Result<(Option<Mark>, Option<String>), Failure> {
+    let what = format!("the backup {id} was not marked as in use");
+    let set = match Vault::<ReadWrite>::open(&settings.vault()).await {
+        Ok(vault) => Mark::set(&vault, cluster, id, reader).await,
+        Err(error) => Err(error),
+    };
+    match set {
+        Ok(mark) => Ok((Some(mark), None)),
+        Err(error @ Error::NothingToRestore { .. }) => Err(error).or_fail(what),
+        // In a disaster a vault that can only be read must do.
+        Err(error) => {
+            let failure = Err::<Mark, _>(error).or_fail(what);
+            let line = failure.err().map_or(String::new(), |one| one.line());
+            let relies = "a prune may remove it `policies.retention.grace` after letting it go";
+            Ok((None, Some(format!("{line}; {relies}"))))
+        }
+    }
+}
+
+/// Waits for `work`, whose backup carries `mark`.
+pub(crate) async fn during<T>(mark: Option<Mark>, work: impl Future<Output = T>) -> T {
+    match mark {
+        Some(mark) => mark.during(work).await,
+        None => work.await,
+    }
 }
 
 /// The ledger this host keeps of a cluster, which an attacker of the vault cannot reach.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, Generation, Sequence};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Successor};
 use crate::key::{Signer, Trust};
 use crate::ledger::{self, Ledger, Observation, Reason};
 use crate::manifest::{Link, Manifest};
@@ -188,11 +188,17 @@ impl Position {
             .newest()
             .map_or(Generation::FIRST, |backup| backup.manifest.generation);
         let generation = options.generation.unwrap_or(known);
-        if generation < known {
-            return Err(Error::Refused {
-                reason: format!(
-                    "generation {generation} was replaced by {known}: another appliance took over"
-                ),
+        if let Some(newest) = catalog.newest().filter(|_| generation < known) {
+            return Err(Error::Replaced {
+                cluster: catalog.cluster.clone(),
+                ours: generation,
+                successor: Box::new(Successor {
+                    generation: known,
+                    id: newest.id(),
+                    started: newest.manifest.started,
+                    writer: newest.manifest.writer.clone(),
+                    key: newest.by.fingerprint(),
+                }),
             });
         }
         Ok(Self {

@@ -1,9 +1,13 @@
 //! One error for the crate. Callers branch on [`ErrorKind`]; people read the text, which names the
 //! object and what was expected of it.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use holdfast_policies::{ClusterName, Generation, Sequence, SnapshotId};
 
 use crate::digest::Digest;
 use crate::flaw::Flaw;
@@ -207,6 +211,28 @@ pub enum Error {
         /// The cluster id of the source now.
         found: String,
     },
+    /// Another appliance has taken over the source's backups since this one claimed them.
+    #[error("generation {ours} of `{cluster}` was taken over by {successor}")]
+    Replaced {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The generation this run writes.
+        ours: Generation,
+        /// Who took over.
+        successor: Box<Successor>,
+    },
+    /// Another appliance committed a backup while this one was being taken.
+    #[error(
+        "place {sequence} of `{cluster}` was taken meanwhile by {by}; this backup was given up"
+    )]
+    Overtaken {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The place in the chain.
+        sequence: Sequence,
+        /// Who took it, as far as the object there says.
+        by: String,
+    },
     /// The vault's history is not whole, so nothing may be appended or pruned.
     #[error("the vault's history needs attention before this: {reason}")]
     HistoryDamaged {
@@ -282,6 +308,31 @@ pub enum Error {
     },
 }
 
+/// An appliance that took over, as far as its newest backup tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Successor {
+    /// The generation it writes.
+    pub generation: Generation,
+    /// Its newest backup.
+    pub id: SnapshotId,
+    /// When that was begun.
+    pub started: DateTime<Utc>,
+    /// The program that wrote it.
+    pub writer: String,
+    /// Fingerprint of the key that signed it.
+    pub key: String,
+}
+
+impl fmt::Display for Successor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "generation {}: backup {} of {}, written by {} with the signing key {}",
+            self.generation, self.id, self.started, self.writer, self.key
+        )
+    }
+}
+
 /// What a caller can do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -326,9 +377,11 @@ impl Error {
             Self::NotAVault { .. } | Self::ObjectMissing { .. } | Self::NothingToRestore { .. } => {
                 ErrorKind::NotFound
             }
-            Self::ObjectExists { .. } | Self::TargetExists { .. } | Self::ClusterChanged { .. } => {
-                ErrorKind::Conflict
-            }
+            Self::ObjectExists { .. }
+            | Self::TargetExists { .. }
+            | Self::ClusterChanged { .. }
+            | Self::Replaced { .. }
+            | Self::Overtaken { .. } => ErrorKind::Conflict,
             Self::VaultSettings { .. }
             | Self::UnsupportedVersion { .. }
             | Self::NoRecipients

@@ -20,6 +20,7 @@ pub mod digest;
 pub mod error;
 pub mod etcd_datadir;
 pub mod flaw;
+pub mod in_use;
 mod inspect;
 pub mod key;
 pub mod ledger;

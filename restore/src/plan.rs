@@ -284,7 +284,8 @@ fn is_sound(backup: &Backup) -> bool {
     !backup.is_damaged()
 }
 
-fn choose(catalog: &Catalog, pick: Pick) -> Result<&Backup> {
+/// The backup that `pick` means.
+pub fn choose(catalog: &Catalog, pick: Pick) -> Result<&Backup> {
     let newest_first = || catalog.backups.iter().rev().filter(|one| is_sound(one));
     let (found, wish) = match pick {
         Pick::Id(id) => return catalog.get(id),

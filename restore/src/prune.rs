@@ -1,16 +1,19 @@
 //! Carrying out a retention plan.
 //!
-//! In two steps that are safe to stop anywhere: first a signed release record, then the manifest,
+//! In two steps that are safe to stop anywhere: a signed release record lets a backup go, and from
+//! then on it is not offered; after a time of grace, when nobody reads it, the manifest is removed,
 //! then parts and what belongs to them. So a backup in the list is whole, a gap in the chain is
-//! explained, and a run that was cut short is finished by the next.
+//! explained, whoever reads a backup can read it to its end, and a run that was cut short is
+//! finished by the next.
 
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_policies::{ClusterName, Level, RetentionPlan, SnapshotId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::in_use;
 use crate::key::{Signer, Trust};
 use crate::ledger::{self, Ledger, RECORDS_KEPT};
 use crate::manifest::Link;
@@ -51,21 +54,29 @@ pub struct PruneOptions<'a> {
     pub local: Option<&'a Ledger>,
     /// The time to write into the records.
     pub now: DateTime<Utc>,
+    /// How long what was let go stays in the vault: a reader that cannot mark what it reads has
+    /// that long to finish.
+    pub grace: TimeDelta,
 }
 
 /// What a prune did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Pruned {
-    /// Backups removed now.
+    /// Backups let go now; no longer offered.
+    pub released: Vec<SnapshotId>,
+    /// Those of them whose bytes were removed at once.
     pub removed: Vec<SnapshotId>,
-    /// Backups whose removal was begun earlier and ended now.
+    /// Backups let go earlier whose bytes were removed now.
     pub finished: Vec<SnapshotId>,
+    /// Backups whose bytes stay for now, with the reason; a later prune removes them.
+    pub waiting: Vec<(SnapshotId, String)>,
     /// Backups that could not be removed (an object lock, a missing permission), with the reason.
     pub refused: Vec<(SnapshotId, String)>,
 }
 
-/// Removes what `plan` releases. The vault is read again first: the plan must fit what is there
-/// now, and something proven must remain.
+/// Lets go of what `plan` releases, and removes what was let go long enough ago and is not being
+/// read. The vault is read again first: the plan must fit what is there now, and something proven
+/// must remain.
 pub async fn execute_prune(
     vault: &Vault<ReadWrite>,
     cluster: &ClusterName,
@@ -75,21 +86,32 @@ pub async fn execute_prune(
     let catalog = Catalog::load(vault, cluster, options.trust, options.local).await?;
     check(&catalog, plan)?;
     let mut pruned = Pruned::default();
-    for released in catalog.released.iter().filter(|one| one.is_present) {
-        let id = released.release.link.id;
-        match remove(vault, cluster, &released.release.link).await {
-            Ok(()) => pruned.finished.push(id),
-            Err(error) => pruned.refused.push((id, error.to_string())),
-        }
-    }
+    let earlier = catalog.released.iter().filter(|one| one.is_present);
+    let mut gone: Vec<Release> = earlier.map(|one| one.release.clone()).collect();
     for id in &plan.release {
         let backup = catalog.get(*id)?;
-        let outcome = release(vault, cluster, backup, options).await;
-        match outcome {
-            Ok(()) => pruned.removed.push(*id),
+        if let Some(reader) = backup.reader(options.now) {
+            pruned.waiting.push((*id, format!("in use by a {reader}")));
+            continue;
+        }
+        match release(vault, cluster, backup, options).await {
+            Ok(release) => {
+                pruned.released.push(*id);
+                gone.push(release);
+            }
             Err(error) => pruned.refused.push((*id, error.to_string())),
         }
     }
+    for release in &gone {
+        let id = release.link.id;
+        match remove_when_due(vault, release, options).await {
+            Ok(None) if pruned.released.contains(&id) => pruned.removed.push(id),
+            Ok(None) => pruned.finished.push(id),
+            Ok(Some(reason)) => pruned.waiting.push((id, reason)),
+            Err(error) => pruned.refused.push((id, error.to_string())),
+        }
+    }
+    sweep_marks(vault, &catalog, options.now).await?;
     sweep_leftovers(vault, &catalog, &pruned).await?;
     prune_ledger(vault, cluster, options.trust).await?;
     Ok(pruned)
@@ -147,12 +169,13 @@ fn check(catalog: &Catalog, plan: &RetentionPlan) -> Result<()> {
     Ok(())
 }
 
+/// Lets a backup go. Nobody who comes later reads it.
 async fn release(
     vault: &Vault<ReadWrite>,
     cluster: &ClusterName,
     backup: &Backup,
     options: PruneOptions<'_>,
-) -> Result<()> {
+) -> Result<Release> {
     let record = Release {
         cluster: cluster.clone(),
         link: backup.link.clone(),
@@ -162,7 +185,39 @@ async fn release(
     vault
         .put_new(&name, sign::sign(&record, options.signer)?)
         .await?;
-    remove(vault, cluster, &backup.link).await
+    Ok(record)
+}
+
+/// Removes what was let go; says why it has to wait otherwise. Marks are looked for after the
+/// release is stored, so none can be overlooked.
+async fn remove_when_due(
+    vault: &Vault<ReadWrite>,
+    release: &Release,
+    options: PruneOptions<'_>,
+) -> Result<Option<String>> {
+    let due = release.at + options.grace;
+    if due > options.now {
+        return Ok(Some(format!("let go, removed after {due}")));
+    }
+    let id = release.link.id;
+    if let Some(reader) = in_use::reader_now(vault, &release.cluster, id, options.now).await? {
+        return Ok(Some(format!("let go, still in use by a {reader}")));
+    }
+    remove(vault, &release.cluster, &release.link).await?;
+    Ok(None)
+}
+
+/// Marks that no longer count.
+async fn sweep_marks(
+    vault: &Vault<ReadWrite>,
+    catalog: &Catalog,
+    now: DateTime<Utc>,
+) -> Result<()> {
+    let marks = catalog.backups.iter().flat_map(|backup| &backup.uses);
+    for mark in marks.filter(|mark| !in_use::is_live(mark, now)) {
+        vault.remove(&mark.name).await?;
+    }
+    Ok(())
 }
 
 /// Manifest first: from then on the backup is not there.
@@ -183,6 +238,7 @@ async fn remove_belongings(
         Folder::Envelopes,
         Folder::Proofs,
         Folder::Pins,
+        Folder::Uses,
     ] {
         for listed in vault.list(&folder.of_backup(cluster, id)).await? {
             vault.remove(&listed.name).await?;
@@ -191,7 +247,8 @@ async fn remove_belongings(
     Ok(())
 }
 
-/// Parts of released backups that an earlier run left behind its manifest's removal.
+/// Parts of released backups that an earlier run left behind its manifest's removal. Those of
+/// backups whose manifest is there are not among the orphans.
 async fn sweep_leftovers(
     vault: &Vault<ReadWrite>,
     catalog: &Catalog,

@@ -89,6 +89,25 @@ impl Spool {
         seal().map_err(Error::io("write", &path))
     }
 
+    /// Reads one part back as it was written, and removes it.
+    pub(crate) fn take(&self, index: usize) -> Result<Vec<u8>> {
+        let path = self.path(index);
+        let failed = |error: age::DecryptError| Error::Decrypt {
+            object: path.display().to_string(),
+            reason: error.to_string(),
+        };
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let identity: &dyn age::Identity = &self.key;
+        let mut plain = Vec::new();
+        age::Decryptor::new_buffered(BufReader::new(file))
+            .and_then(|decryptor| decryptor.decrypt(std::iter::once(identity)))
+            .map_err(failed)?
+            .read_to_end(&mut plain)
+            .map_err(Error::io("read", &path))?;
+        fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        Ok(plain)
+    }
+
     /// The whole, for reading: `bytes` in all, cut into parts of `part_bytes`.
     pub(crate) fn into_reader(self, bytes: u64, part_bytes: u64) -> SpoolReader {
         let state = State {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use clap::Args;
 use holdfast_restore::UniqueId;
+use holdfast_restore::in_use::Reader;
 use holdfast_restore::ledger;
 use holdfast_restore::plan::NewMember;
 use holdfast_restore::{
@@ -140,11 +141,20 @@ pub(crate) async fn run(args: &RestoreArgs, context: &Context) -> Result<ExitCod
     }
     context.output.say(shape.plan.to_string())?;
     refuse_existing(&shape.plan)?;
-    shape.notes = observe(&settings, &shape.plan, context).await?;
+    let id = shape.plan.id;
+    let (mark, unmarked) = vaults::mark(&settings, &source.name, id, Reader::Restore).await?;
+    shape.notes.extend(unmarked);
     let meter = Meter::new(context.output);
-    let restored = rebuild(&vault, &shape.plan, &keys, &meter.sink())
-        .await
-        .or_fail(format!("the backup {} was not restored", shape.plan.id))?;
+    let sink = meter.sink();
+    let work = async {
+        let notes = observe(&settings, &shape.plan, context).await?;
+        let restored = rebuild(&vault, &shape.plan, &keys, &sink)
+            .await
+            .or_fail(format!("the backup {id} was not restored"))?;
+        Ok::<_, Failure>((notes, restored))
+    };
+    let (notes, restored) = Box::pin(vaults::during(mark, work)).await?;
+    shape.notes.extend(notes);
     meter.finish();
     acceptance::accept(&settings, &source.name, restored.cluster_id)?;
     shape.outcome = Some(restored);

@@ -55,11 +55,12 @@ const VAULTS_AND_SOURCES: &str = "
 | `tls.server_name` | not set | The name expected in the server's certificate. |
 | `user.name`, `user.password_file` | not set | Login, where authentication is on; reading a snapshot needs the `root` role. |
 | `idle_timeout` | `30s` | A stream that brings no bytes for this long has failed. |
+| `rate` | not set | At most so many bytes a second are read from the cluster, such as `20MiB`; not set means as fast as the vault takes them. At least 16KiB. |
 | `lag_revisions_max` | `10000` | A member further behind the newest revision than this is not read. |
 ";
 
 /// Keys of types that belong to other crates: section, key, what it is for.
-const POLICY_KEYS: [(&str, &str, &str); 25] = [
+const POLICY_KEYS: [(&str, &str, &str); 26] = [
     (
         "backup",
         "schedule",
@@ -134,6 +135,11 @@ const POLICY_KEYS: [(&str, &str, &str); 25] = [
         "retention",
         "max_deletions",
         "At most so many go in one run; the rest waits for the next.",
+    ),
+    (
+        "retention",
+        "grace",
+        "What is let go stays in the vault so much longer, no longer offered: a reader whose credentials cannot mark what it reads has that long to finish.",
     ),
     (
         "retention",

@@ -100,6 +100,10 @@ section! {
         /// What is backed up, one entry for each cluster: `{name: NAME, kind: bundled}` or
         /// `{name: NAME, kind: {etcd: {endpoints: [...]}}}`. The name is its folder in the vault.
         sources: Vec<Source> = bundled_only(),
+        /// How much of the bundled store's snapshot may wait, sealed, on this host's disk for a
+        /// slow vault. Beyond it the store's read view is held until the vault has caught up,
+        /// which makes its file grow under writes; 0 lets nothing wait on disk.
+        spool_limit: ByteSize = ByteSize::new(8 << 30),
         /// The age identity that opens backups, needed for restores, drills and any proof above L0;
         /// empty means `keys/identity.age` in the data directory. Leave the file out where this
         /// host must not be able to read backups.

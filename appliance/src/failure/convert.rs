@@ -62,6 +62,14 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
             "if the cluster was rebuilt or restored on purpose, run `holdfast backup now \
              --accept-new-cluster` once",
         ),
+        RestoreError::Replaced { .. } => failure.next(
+            "stop one of the two appliances; to go on with this one, stop the other and start this \
+             one again: at its start it claims a new generation",
+        ),
+        RestoreError::Overtaken { .. } | RestoreError::ObjectExists { .. } => failure.next(
+            "run it again, it takes the next place; where two appliances back up one source, stop \
+             one of them",
+        ),
         RestoreError::IdentityNeeded { .. } | RestoreError::NoMatchingIdentity { .. } => failure
             .next(
                 "give the age identity with --identity FILE or `restore.identity_file`; `holdfast \

@@ -56,7 +56,7 @@ pub(crate) struct BackupReport {
     pub(crate) is_sealed: bool,
     /// How long it took, proof included.
     pub(crate) seconds: f64,
-    /// Backups that retention removed after it.
+    /// Backups that retention let go after it.
     pub(crate) pruned: Vec<SnapshotId>,
     /// What a person should know.
     pub(crate) notes: Vec<String>,
@@ -101,8 +101,6 @@ pub(crate) struct Wishes {
     pub(crate) is_owner: bool,
     /// The generation claimed by an earlier run of this process.
     pub(crate) claimed: Option<Generation>,
-    /// A drill reads one of the backups: nothing is let go now.
-    pub(crate) is_drilling: bool,
 }
 
 /// What one run works with.
@@ -144,11 +142,7 @@ pub(crate) async fn run(
     let captured = run.capture(opened, &sealer, wishes).await?;
     let proof = run.prove(&captured).await;
     let level = proof.as_ref().and_then(|proof| proof.level);
-    let pruned = if wishes.is_drilling {
-        Vec::new()
-    } else {
-        run.prune(level).await
-    };
+    let pruned = run.prune(level).await;
     let content = &captured.manifest.content;
     Ok(BackupReport {
         source: source.name.to_string(),
@@ -316,7 +310,7 @@ impl Run<'_> {
             self.notes
                 .push(format!("{swept} parts of no backup were removed"));
         }
-        Ok(pruned.removed)
+        Ok(pruned.released)
     }
 
     async fn catalog(&self) -> Result<Catalog, Failure> {

@@ -80,14 +80,6 @@ impl Entry {
         &self.label
     }
 
-    /// Whether a run is in progress.
-    pub(crate) fn is_running(&self) -> bool {
-        let board = self.board.0.lock();
-        board
-            .get(&self.name)
-            .is_some_and(|state| state.running_since.is_some())
-    }
-
     /// The next run is planned for `next`.
     pub(crate) fn plan(&self, next: Option<DateTime<Utc>>) {
         self.change(|state| state.next = next);

@@ -8,7 +8,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use holdfast_drills::{DrillReport, Outcome as DrillVerdict};
 use holdfast_policies::{ClusterName, DrillId, SnapshotId, Span};
-use holdfast_restore::{Trust, Vault};
+use holdfast_restore::in_use::{Mark, Reader};
+use holdfast_restore::plan::choose;
+use holdfast_restore::{Pick, Trust, Vault};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
@@ -140,13 +142,45 @@ pub(crate) async fn run(
     clock: &Clock,
     wishes: Wishes<'_>,
 ) -> DrillOutcome {
-    let report = run_child(settings, global, source.name.as_str(), wishes).await?;
+    let (picked, mark) = pick(settings, source, wishes.backup).await?;
+    let picked = picked.map(|id| id.to_string());
+    let wishes = Wishes {
+        backup: picked.as_deref().or(wishes.backup),
+        ..wishes
+    };
+    let child = run_child(settings, global, source.name.as_str(), wishes);
+    let report = vaults::during(mark, child).await?;
     let signer = keys::signer(settings)?;
     let vault = vaults::write(settings, &signer, clock.now()).await?;
     holdfast_drills::publish(&vault, &report, &signer)
         .await
         .or_fail(format!("the report of drill {} was not stored", report.id))?;
     Ok(report)
+}
+
+/// Chooses the backup and marks it: the child can only read the vault. Where there is none to
+/// choose, the child says so in its report.
+async fn pick(
+    settings: &Settings,
+    source: &Source,
+    wanted: Option<&str>,
+) -> Result<(Option<SnapshotId>, Option<Mark>), Failure> {
+    let catalog = vaults::catalog(settings, &source.name).await?;
+    let id = match wanted {
+        Some(text) => vaults::pick(&catalog, Some(text))?.id(),
+        None => match holdfast_drills::pick(&catalog) {
+            Pick::Id(id) => id,
+            other => match choose(&catalog, other) {
+                Ok(backup) => backup.id(),
+                Err(_none) => return Ok((None, None)),
+            },
+        },
+    };
+    let (mark, unmarked) = vaults::mark(settings, &source.name, id, Reader::Drill).await?;
+    if let Some(note) = unmarked {
+        tracing::warn!(source = %source.name, note, "the backup of a drill is not marked");
+    }
+    Ok((Some(id), mark))
 }
 
 async fn run_child(

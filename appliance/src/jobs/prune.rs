@@ -26,7 +26,7 @@ pub(crate) fn plan_confirmed(
     confirmed: Option<Sequence>,
 ) -> Result<RetentionPlan, Failure> {
     let policy = settings.policies()?.retention;
-    let facts = catalog.facts();
+    let facts = catalog.facts(now);
     let cluster = &catalog.cluster;
     let occasion = facts
         .iter()
@@ -78,6 +78,7 @@ pub(crate) async fn carry_out(
         trust: &trust,
         local: Some(&local),
         now,
+        grace: settings.policies()?.retention.grace.as_delta(),
     };
     execute_prune(vault, cluster, plan, options)
         .await

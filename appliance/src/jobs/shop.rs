@@ -172,7 +172,6 @@ impl Shop {
             accept_new_cluster: request.as_ref().is_some_and(|one| one.accept_new_cluster),
             is_owner: true,
             claimed: *claimed.lock(),
-            is_drilling: self.board.entry("drill", source.name.as_str()).is_running(),
         };
         let outcome = self.one_backup(source, wishes).await;
         if let Ok(report) = &outcome {

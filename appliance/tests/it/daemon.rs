@@ -74,6 +74,9 @@ async fn what_the_daemon_backed_up_comes_back_with_one_command() {
             "{now} is bumped beyond {revision}"
         );
     }
+    // Proven before anybody has written.
+    let taken = place.run(&["backup", "now", "-w", "json"]).await.json();
+    assert_eq!(taken[0]["level"], "L2", "{taken}");
     let after = client.put("/k/new", "v").await;
     eventually("a backup of the restored store", || async {
         let listed = place.run(&["backup", "list", "-w", "json"]).await.json();

@@ -34,7 +34,7 @@ impl Dice {
 }
 
 /// A store with data, and a configuration that backs it up as an etcd cluster.
-async fn store_with_data(place: &Place) -> Child {
+pub(crate) async fn store_with_data(place: &Place) -> Child {
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}");
     let words = [

@@ -8,6 +8,8 @@
 
 mod daemon;
 mod exit_codes;
+mod fencing;
+mod in_use;
 mod kill;
 mod reference;
 mod shapes;

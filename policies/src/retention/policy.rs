@@ -33,6 +33,9 @@ pub struct RetentionPolicy {
     pub time_zone: TimeZone,
     /// At most so many are released by one run; the rest waits for the next. Default: 100.
     pub max_deletions: u32,
+    /// What is let go stays in the vault so much longer, no longer offered: whoever reads it with
+    /// credentials that cannot mark it as in use has that long to finish. Default: `1h`.
+    pub grace: Span,
     /// Clocks that differ by more than this make a run refuse. Default: `10m`.
     pub clock_tolerance: Span,
     /// A longer silence between two backups looks like a clock that was set; a run refuses until
@@ -54,6 +57,7 @@ impl Default for RetentionPolicy {
             count_from: Level::L2,
             time_zone: TimeZone::UTC,
             max_deletions: 100,
+            grace: Span::from_secs(3_600),
             clock_tolerance: Span::from_secs(600),
             gap_max: Span::from_secs(31 * 86_400),
         }

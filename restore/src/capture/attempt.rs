@@ -14,13 +14,13 @@ use super::{CaptureOptions, Captured, Position, ReadBack};
 use crate::error::{Error, Result};
 use crate::inspect::{self, Comparison};
 use crate::key::Signer;
-use crate::manifest::{ContentRecord, Manifest, SourceHash, SourceRecord};
+use crate::manifest::{ContentRecord, MANIFEST_BYTES_MAX, Manifest, SourceHash, SourceRecord};
 use crate::part::{self, PartRecord};
 use crate::progress::{Phase, Progress, ProgressFn};
 use crate::seal::{PartKey, Sealer};
 use crate::source::{SnapshotStream, Source};
 use crate::spool::Spool;
-use crate::vault::{Catalog, Folder, ReadWrite, Vault, layout};
+use crate::vault::{Catalog, Folder, ObjectName, ReadWrite, Vault, layout};
 
 /// Parts being sealed or stored at once. Each holds its plain and its stored bytes in memory.
 const PARTS_IN_FLIGHT: usize = 3;
@@ -212,12 +212,15 @@ impl Run<'_> {
         content: &ContentRecord,
         warnings: &mut Vec<String>,
     ) -> Result<SourceHash> {
-        let told = match self.source.hash_kv(content.revision).await {
-            Ok(told) => told,
-            Err(error) => SourceHash::Unavailable {
-                reason: error.to_string(),
-            },
-        };
+        let mut told = said(self.source.hash_kv(content.revision).await);
+        let is_unknown = |told| matches!(inspect::compare(content, told), Comparison::Unknown(_));
+        if content.compact_revision == content.revision && is_unknown(&told) {
+            // Compacted at its newest revision, as a cluster just restored is: see `fresh_hash_kv`.
+            let fresh = said(self.source.fresh_hash_kv(content.revision).await);
+            if !is_unknown(&fresh) {
+                told = fresh;
+            }
+        }
         match inspect::compare(content, &told) {
             Comparison::Equal => {}
             Comparison::Unknown(reason) => {
@@ -289,13 +292,34 @@ impl Run<'_> {
                 link,
                 warnings,
             }),
-            Err(error @ Error::ObjectExists { .. }) => {
+            Err(Error::ObjectExists { .. }) => {
                 // Somebody else's manifest is in this place for good: ours never was.
                 self.discard(manifest.id).await;
-                Err(error)
+                Err(Error::Overtaken {
+                    cluster: manifest.cluster.clone(),
+                    sequence: manifest.sequence,
+                    by: self.winner(&name).await,
+                })
             }
             // It may be stored in spite of the error, so its parts must stay.
             Err(error) => Err(error),
+        }
+    }
+
+    /// Who took the place, in the words of the manifest that is there.
+    async fn winner(&self, name: &ObjectName) -> String {
+        let trust = &self.options.trust;
+        let read = async {
+            let bytes = self.vault.get(name, MANIFEST_BYTES_MAX).await?;
+            Manifest::decode(name.as_str(), &bytes, trust)
+        };
+        match read.await {
+            Ok(signed) => format!(
+                "backup {}, signed with the key {}",
+                signed.record.id,
+                signed.by.fingerprint()
+            ),
+            Err(_) => "an appliance whose signing key is not trusted here".to_owned(),
         }
     }
 
@@ -311,6 +335,13 @@ impl Run<'_> {
             tracing::warn!(snapshot_id = %id, %error, "parts of a failed backup stay behind");
         }
     }
+}
+
+/// What the source told, or why it did not.
+fn said(answer: Result<SourceHash>) -> SourceHash {
+    answer.unwrap_or_else(|error| SourceHash::Unavailable {
+        reason: error.to_string(),
+    })
 }
 
 async fn read_content(spool: Arc<Spool>, whole: Whole, part_bytes: u64) -> Result<ContentRecord> {

@@ -5,6 +5,7 @@ use holdfast_policies::{Generation, ID_RANDOM_BYTES};
 use super::*;
 use crate::chain::Chain;
 use crate::flaw::{Flaw, FlawKind};
+use crate::key::Signer;
 use crate::ledger::Ledger;
 use crate::manifest::{ContentRecord, Manifest, SourceHash, SourceRecord};
 use crate::part::PART_BYTES;
@@ -77,8 +78,10 @@ fn backup(sequence: u64, revision: i64, level: Level) -> Backup {
         manifest,
         link,
         proofs: vec![proof],
+        by: Signer::generate().verifier(),
         flaws: Vec::new(),
         is_pinned: false,
+        uses: Vec::new(),
     }
 }
 

@@ -4,12 +4,10 @@ use std::io;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::StreamExt as _;
-use holdfast_store::state::State;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use holdfast_store::state::{HashKv, State};
 
+use super::buffer::{self, Overflow, Writer};
 use super::{ObservedRevision, SnapshotStream, Source, TRAILER_BYTES};
 use crate::digest::Digester;
 use crate::error::{Error, Result};
@@ -18,9 +16,6 @@ use crate::manifest::{SourceHash, SourceRecord};
 /// Bytes handed over at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Chunks that may wait for the reader.
-const CHUNKS_MAX: usize = 4;
-
 /// The store of the same process.
 #[derive(Debug, Clone)]
 pub struct BundledSource {
@@ -28,6 +23,7 @@ pub struct BundledSource {
     cluster_id: String,
     member_id: String,
     version: String,
+    overflow: Option<Overflow>,
 }
 
 impl BundledSource {
@@ -38,6 +34,30 @@ impl BundledSource {
             cluster_id: format!("{cluster_id:x}"),
             member_id: format!("{member_id:x}"),
             version: version.to_owned(),
+            overflow: None,
+        }
+    }
+
+    /// What a slow vault does not take waits there, so that the store's read view is not held for
+    /// it.
+    #[must_use]
+    pub fn with_overflow(mut self, overflow: Overflow) -> Self {
+        self.overflow = Some(overflow);
+        self
+    }
+
+    fn told(&self, told: Result<HashKv, holdfast_store::error::Error>) -> SourceHash {
+        match told {
+            Ok(told) => SourceHash::Told {
+                hash: told.hash,
+                revision: told.hash_revision,
+                compact_revision: told.compact_revision,
+                members: vec![self.member_id.clone()],
+                divergent: Vec::new(),
+            },
+            Err(error) => SourceHash::Unavailable {
+                reason: error.to_string(),
+            },
         }
     }
 
@@ -59,8 +79,8 @@ impl Source for BundledSource {
             Ok::<_, Error>((export, bytes))
         })
         .await??;
-        let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
-        let writing = tokio::task::spawn_blocking(move || write_out(export, sender));
+        let (writer, reader) = buffer::buffer(self.overflow.clone());
+        let writing = tokio::task::spawn_blocking(move || write_out(export, writer));
         // The writer ends by itself when the stream is dropped: its next send fails.
         drop(writing);
         let trailer = u64::try_from(TRAILER_BYTES).unwrap_or(u64::MAX);
@@ -74,24 +94,25 @@ impl Source for BundledSource {
             },
             divergent: Vec::new(),
             expected_bytes: bytes.checked_add(trailer),
-            chunks: ReceiverStream::new(receiver).boxed(),
+            chunks: reader.chunks().boxed(),
         })
     }
 
     async fn hash_kv(&self, revision: i64) -> Result<SourceHash> {
         let state = Arc::clone(&self.state);
         let told = tokio::task::spawn_blocking(move || state.hash_kv(revision)).await?;
+        Ok(self.told(told))
+    }
+
+    async fn fresh_hash_kv(&self, revision: i64) -> Result<SourceHash> {
+        let state = Arc::clone(&self.state);
+        // The newest revision's hash is never a remembered one.
+        let told = tokio::task::spawn_blocking(move || state.hash_kv(0)).await?;
         Ok(match told {
-            Ok(told) => SourceHash::Told {
-                hash: told.hash,
-                revision: told.hash_revision,
-                compact_revision: told.compact_revision,
-                members: vec![self.member_id.clone()],
-                divergent: Vec::new(),
+            Ok(told) if told.hash_revision != revision => SourceHash::Unavailable {
+                reason: format!("the store is at revision {} already", told.hash_revision),
             },
-            Err(error) => SourceHash::Unavailable {
-                reason: error.to_string(),
-            },
+            told => self.told(told),
         })
     }
 
@@ -108,9 +129,9 @@ impl Source for BundledSource {
 }
 
 /// Runs on a blocking thread: the export, then the digest of what it wrote.
-fn write_out(mut export: holdfast_store::export::Export, sender: mpsc::Sender<Result<Bytes>>) {
+fn write_out(mut export: holdfast_store::export::Export, writer: Writer) {
     let mut sink = Chunks {
-        sender,
+        writer,
         chunk: Vec::with_capacity(CHUNK_BYTES),
         sum: Digester::default(),
     };
@@ -119,13 +140,12 @@ fn write_out(mut export: holdfast_store::export::Export, sender: mpsc::Sender<Re
         .map_err(|error| BundledSource::failed(&error));
     drop(export);
     if let Err(error) = outcome.and_then(|_bytes| sink.finish()) {
-        // A reader that is gone needs no error.
-        drop(sink.sender.blocking_send(Err(error)));
+        sink.writer.fail(error);
     }
 }
 
 struct Chunks {
-    sender: mpsc::Sender<Result<Bytes>>,
+    writer: Writer,
     chunk: Vec<u8>,
     sum: Digester,
 }
@@ -136,9 +156,7 @@ impl Chunks {
         if chunk.is_empty() {
             return Ok(());
         }
-        self.sender
-            .blocking_send(Ok(chunk.into()))
-            .map_err(|_closed| io::Error::new(io::ErrorKind::BrokenPipe, "the reader is gone"))
+        self.writer.send(chunk.into())
     }
 
     fn finish(&mut self) -> Result<()> {

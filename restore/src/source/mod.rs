@@ -1,5 +1,6 @@
 //! What a backup reads: an etcd snapshot as a stream of bytes, from one member, at one revision.
 
+mod buffer;
 mod bundled;
 mod etcd;
 mod file;
@@ -12,6 +13,7 @@ use futures::stream::BoxStream;
 use crate::error::Result;
 use crate::manifest::{SourceHash, SourceRecord};
 
+pub use buffer::Overflow;
 pub use bundled::BundledSource;
 pub use etcd::{ENDPOINTS_MAX, EtcdSource, EtcdSpec, TlsSpec, UserSpec};
 pub use file::FileSource;
@@ -59,6 +61,14 @@ pub trait Source: Send + Sync {
     /// The source's own HashKV at `revision`, from all members that can tell it.
     async fn hash_kv(&self, revision: i64) -> Result<SourceHash>;
 
+    /// As [`Source::hash_kv`], computed anew from the rows that are there, where members remember
+    /// hashes. A compaction remembers the hash of the rows it is about to remove, and tells it from
+    /// then on when asked for its own revision: no later copy can have that one. Only possible
+    /// while `revision` is the source's newest.
+    async fn fresh_hash_kv(&self, revision: i64) -> Result<SourceHash> {
+        self.hash_kv(revision).await
+    }
+
     /// The newest revision a client may have seen.
     async fn latest_revision(&self) -> Result<ObservedRevision>;
 
@@ -73,5 +83,5 @@ pub enum SourceSpec {
     /// The store of the same daemon.
     Bundled,
     /// An etcd cluster.
-    Etcd(EtcdSpec),
+    Etcd(Box<EtcdSpec>),
 }

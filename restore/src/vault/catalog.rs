@@ -16,7 +16,8 @@ use crate::chain::{Chain, Place};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::flaw::{Flaw, FlawKind};
-use crate::key::Trust;
+use crate::in_use;
+use crate::key::{Trust, Verifier};
 use crate::ledger::{self, Ledger};
 use crate::manifest::{Link, MANIFEST_BYTES_MAX, Manifest};
 use crate::pin::{PIN_BYTES_MAX, Pin};
@@ -34,6 +35,8 @@ pub struct Backup {
     pub manifest: Manifest,
     /// Names the manifest by digest.
     pub link: Link,
+    /// The key that signed the manifest.
+    pub by: Verifier,
     /// When the vault saw the manifest, by the vault's own clock.
     pub observed: DateTime<Utc>,
     /// Verifications of exactly this manifest, oldest first.
@@ -42,6 +45,8 @@ pub struct Backup {
     pub flaws: Vec<Flaw>,
     /// An operator asked to keep it.
     pub is_pinned: bool,
+    /// Marks of those who read it, old ones included.
+    pub uses: Vec<Listed>,
 }
 
 impl Backup {
@@ -80,8 +85,14 @@ impl Backup {
             .max(Some(Level::L0))
     }
 
-    /// What decisions need to know.
-    pub fn fact(&self) -> BackupFact {
+    /// Who reads it at `now`, in a word.
+    pub fn reader(&self, now: DateTime<Utc>) -> Option<&'static str> {
+        let live = self.uses.iter().find(|mark| in_use::is_live(mark, now));
+        live.map(in_use::reader_of)
+    }
+
+    /// What decisions need to know at `now`.
+    pub fn fact(&self, now: DateTime<Utc>) -> BackupFact {
         BackupFact {
             id: self.manifest.id,
             generation: self.manifest.generation,
@@ -94,7 +105,7 @@ impl Backup {
             is_signed: true,
             is_damaged: self.is_damaged(),
             is_pinned: self.is_pinned,
-            is_in_use: false,
+            is_in_use: self.reader(now).is_some(),
             needs: Vec::new(),
         }
     }
@@ -151,6 +162,7 @@ impl Catalog {
             ledger.merge(local);
         }
         let parts = vault.list(&Folder::Parts.of(cluster)).await?;
+        let uses = vault.list(&Folder::Uses.of(cluster)).await?;
         Ok(reading.conclude(
             cluster,
             releases,
@@ -158,6 +170,7 @@ impl Catalog {
                 proofs,
                 pins,
                 parts,
+                uses,
                 ledger,
             },
         ))
@@ -178,9 +191,9 @@ impl Catalog {
         self.backups.last()
     }
 
-    /// What decisions need to know about every backup.
-    pub fn facts(&self) -> Vec<BackupFact> {
-        self.backups.iter().map(Backup::fact).collect()
+    /// What decisions need to know about every backup at `now`.
+    pub fn facts(&self, now: DateTime<Utc>) -> Vec<BackupFact> {
+        self.backups.iter().map(|backup| backup.fact(now)).collect()
     }
 
     /// The highest revision known to have been seen, backups included.
@@ -198,6 +211,7 @@ struct Beside {
     proofs: Vec<Signed<Proof>>,
     pins: Vec<Signed<Pin>>,
     parts: Vec<Listed>,
+    uses: Vec<Listed>,
     ledger: Ledger,
 }
 
@@ -318,18 +332,18 @@ impl Reading {
                 }
             })
             .collect();
-        for one in released.iter().filter(|one| one.is_present) {
-            let object = layout::manifest(cluster, one.release.link.sequence);
-            let detail = "prune has not finished, or it was put back";
-            flaws.push(Flaw::new(FlawKind::ReleasedPresent, object, detail));
-        }
-        let gone: BTreeSet<SnapshotId> = released.iter().map(|one| one.release.link.id).collect();
-        manifests.retain(|(signed, _)| !gone.contains(&signed.record.id));
-        let backups = backups(cluster, manifests, &beside);
-        let named: BTreeSet<String> = backups
+        let gone: BTreeMap<SnapshotId, &Release> = released
             .iter()
-            .map(|backup| backup.id().to_string())
+            .map(|one| (one.release.link.id, &one.release))
             .collect();
+        flaws.extend(put_back(cluster, &manifests, &gone));
+        // Bytes of a backup that was let go stay for a while: they are not nobody's.
+        let named: BTreeSet<String> = manifests
+            .iter()
+            .map(|(signed, _)| signed.record.id.to_string())
+            .collect();
+        manifests.retain(|(signed, _)| !gone.contains_key(&signed.record.id));
+        let backups = backups(cluster, manifests, &beside);
         let orphans = beside
             .parts
             .iter()
@@ -347,6 +361,24 @@ impl Reading {
             chain,
         }
     }
+}
+
+/// A manifest stored after its backup was let go. One that is still there is removed in its time.
+fn put_back(
+    cluster: &ClusterName,
+    manifests: &[(Signed<Manifest>, DateTime<Utc>)],
+    gone: &BTreeMap<SnapshotId, &Release>,
+) -> Vec<Flaw> {
+    let is_put_back = |(signed, stored): &&(Signed<Manifest>, DateTime<Utc>)| {
+        gone.get(&signed.record.id)
+            .is_some_and(|release| *stored > release.at)
+    };
+    let flaw = |(signed, _): &(Signed<Manifest>, DateTime<Utc>)| {
+        let object = layout::manifest(cluster, signed.record.sequence);
+        let detail = "stored after it was let go";
+        Flaw::new(FlawKind::ReleasedPresent, object, detail)
+    };
+    manifests.iter().filter(is_put_back).map(flaw).collect()
 }
 
 /// Manifests with what belongs to them.
@@ -370,13 +402,20 @@ fn backups(
         .map(|part| (&part.name, part.bytes))
         .collect();
     let pinned = pinned(cluster, &beside.pins);
+    let uses_of = |id: SnapshotId| {
+        let folder = id.to_string();
+        let is_of = |mark: &&Listed| mark.name.folder_name() == folder;
+        beside.uses.iter().filter(is_of).cloned().collect()
+    };
     let belongings = |(signed, observed): (Signed<Manifest>, DateTime<Utc>)| {
         let mut proofs = proofs.remove(&signed.digest).unwrap_or_default();
         proofs.sort_by_key(|proof| proof.at);
         Backup {
             link: signed.record.link(signed.digest),
+            by: signed.by,
             flaws: absent_parts(&signed.record, &sizes),
             is_pinned: pinned.contains(&signed.record.id),
+            uses: uses_of(signed.record.id),
             manifest: signed.record,
             observed,
             proofs,

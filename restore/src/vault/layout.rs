@@ -10,6 +10,7 @@
 //! clusters/NAME/releases/ID.json                  written before a backup is removed
 //! clusters/NAME/ledger/REVISION-DIGEST.json       revisions observed
 //! clusters/NAME/drills/ID.json                    drill reports
+//! clusters/NAME/uses/ID/READER-UUID-N.json        marks of those who read a backup now
 //! ```
 
 use std::fmt;
@@ -76,6 +77,8 @@ pub enum Folder {
     Ledger,
     /// Drill reports.
     Drills,
+    /// Marks of readers.
+    Uses,
 }
 
 impl Folder {
@@ -89,6 +92,7 @@ impl Folder {
             Self::Releases => "releases",
             Self::Ledger => "ledger",
             Self::Drills => "drills",
+            Self::Uses => "uses",
         }
     }
 
@@ -167,6 +171,19 @@ pub(crate) fn ledger(cluster: &ClusterName, revision: i64, digest: &str) -> Obje
 /// A drill's report.
 pub fn drill(cluster: &ClusterName, id: DrillId) -> ObjectName {
     ObjectName(format!("{}/{id}.json", Folder::Drills.of(cluster)))
+}
+
+/// A mark of a reader.
+pub(crate) fn usage(
+    cluster: &ClusterName,
+    id: SnapshotId,
+    label: &str,
+    number: usize,
+) -> ObjectName {
+    ObjectName(format!(
+        "{}/{label}-{number:06}.json",
+        Folder::Uses.of_backup(cluster, id)
+    ))
 }
 
 #[cfg(test)]

@@ -310,13 +310,19 @@ async fn a_writer_of_an_older_generation_is_refused() {
     let bench = Bench::new().await;
     let mut options = bench.options(minute(0));
     options.generation = Some(Generation(3));
-    bench.try_backup(BASIC, &options).await.unwrap();
+    let newest = bench.try_backup(BASIC, &options).await.unwrap();
     options.generation = Some(Generation(2));
     let refused = bench.try_backup(BASIC, &options).await.unwrap_err();
-    assert!(
-        refused.to_string().contains("another appliance"),
-        "{refused}"
-    );
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    let Error::Replaced {
+        ours, successor, ..
+    } = refused
+    else {
+        panic!("{refused}")
+    };
+    assert_eq!((ours, successor.generation), (Generation(2), Generation(3)));
+    assert_eq!(successor.id, newest.manifest.id);
+    assert_eq!(successor.key, bench.signer.verifier().fingerprint());
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use chrono::TimeDelta;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use holdfast_policies::{
@@ -265,7 +266,7 @@ async fn four() -> Bench {
 #[tokio::test]
 async fn a_prune_killed_between_any_two_operations_is_finished_by_the_next_one() {
     let counted = four().await;
-    let plan = plan_for(&counted.catalog().await.facts(), 1);
+    let plan = plan_for(&counted.catalog().await.facts(minute(30)), 1);
     assert_eq!(
         plan.release.len(),
         2,
@@ -284,7 +285,7 @@ async fn a_prune_killed_between_any_two_operations_is_finished_by_the_next_one()
         for life in 2..operations {
             let bench = four().await;
             let before = bench.catalog().await;
-            let plan = plan_for(&before.facts(), 1);
+            let plan = plan_for(&before.facts(minute(30)), 1);
             let local = local_store(bench.folder.path());
             let mortal = Arc::new(Mortal::new(local, life, answer_is_lost));
             let vault = bench.through(mortal).await;
@@ -300,7 +301,7 @@ async fn a_prune_killed_between_any_two_operations_is_finished_by_the_next_one()
                     .iter()
                     .any(|one| one.level() == Some(Level::L3))
             );
-            let plan = plan_for(&between.facts(), 1);
+            let plan = plan_for(&between.facts(minute(30)), 1);
             execute(&bench, &bench.vault, &plan).await.unwrap();
             let after = bench.catalog().await;
             assert_eq!(after.flaws, [], "after {life}");
@@ -323,6 +324,7 @@ async fn execute(
         trust: &bench.keys.trust,
         local: None,
         now: minute(30),
+        grace: TimeDelta::zero(),
     };
     let pruned = prune::execute_prune(vault, &bench.cluster, plan, options).await?;
     if let Some((id, reason)) = pruned.refused.first() {

@@ -18,6 +18,7 @@ mod golden_datadir;
 mod golden_fixture;
 mod golden_kill;
 mod golden_offline;
+mod in_use;
 #[path = "../../../store/tests/it/long.rs"]
 mod long;
 mod manifests;

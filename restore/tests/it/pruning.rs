@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use chrono::TimeDelta;
 use holdfast_policies::Level;
 use holdfast_restore::pin::{self, Pin};
 use holdfast_restore::prune::{self, PruneOptions};
@@ -27,6 +28,7 @@ fn options(bench: &Bench) -> PruneOptions<'_> {
         trust: &bench.keys.trust,
         local: None,
         now: minute(30),
+        grace: TimeDelta::zero(),
     }
 }
 
@@ -34,7 +36,7 @@ fn options(bench: &Bench) -> PruneOptions<'_> {
 async fn what_a_plan_releases_is_gone_whole_and_the_chain_still_holds() {
     let bench = three([Level::L2, Level::L2, Level::L2]).await;
     let before = bench.catalog().await;
-    let plan = plan_for(&before.facts(), 1);
+    let plan = plan_for(&before.facts(minute(30)), 1);
     assert_eq!(plan.release.len(), 2);
     let pruned = prune::execute_prune(&bench.vault, &bench.cluster, &plan, options(&bench))
         .await
@@ -62,7 +64,7 @@ async fn what_a_plan_releases_is_gone_whole_and_the_chain_still_holds() {
 #[tokio::test]
 async fn a_plan_that_removes_the_last_proven_backup_is_refused() {
     let bench = three([Level::L3, Level::L2, Level::L2]).await;
-    let mut plan = plan_for(&bench.catalog().await.facts(), 1);
+    let mut plan = plan_for(&bench.catalog().await.facts(minute(30)), 1);
     let proven = bench.catalog().await.backups[0].id();
     assert!(
         !plan.release.contains(&proven),
@@ -79,7 +81,7 @@ async fn a_plan_that_removes_the_last_proven_backup_is_refused() {
 #[tokio::test]
 async fn a_pinned_backup_is_not_removed() {
     let bench = three([Level::L2, Level::L2, Level::L2]).await;
-    let plan = plan_for(&bench.catalog().await.facts(), 1);
+    let plan = plan_for(&bench.catalog().await.facts(minute(30)), 1);
     let mut wish = Pin {
         id: plan.release[0],
         cluster: bench.cluster.clone(),
@@ -95,7 +97,15 @@ async fn a_pinned_backup_is_not_removed() {
         .await
         .unwrap_err();
     assert!(refused.to_string().contains("pinned"), "{refused}");
-    assert!(bench.catalog().await.get(wish.id).unwrap().fact().is_pinned);
+    assert!(
+        bench
+            .catalog()
+            .await
+            .get(wish.id)
+            .unwrap()
+            .fact(minute(30))
+            .is_pinned
+    );
     wish.is_pinned = false;
     pin::set(&bench.vault, wish, &bench.signer).await.unwrap();
     prune::execute_prune(&bench.vault, &bench.cluster, &plan, options(&bench))
@@ -106,7 +116,7 @@ async fn a_pinned_backup_is_not_removed() {
 #[tokio::test]
 async fn a_plan_made_before_the_newest_backup_is_refused() {
     let bench = three([Level::L2, Level::L2, Level::L2]).await;
-    let plan = plan_for(&bench.catalog().await.facts(), 1);
+    let plan = plan_for(&bench.catalog().await.facts(minute(30)), 1);
     bench.backup(BASIC, minute(20)).await;
     let refused = prune::execute_prune(&bench.vault, &bench.cluster, &plan, options(&bench))
         .await
@@ -118,7 +128,7 @@ async fn a_plan_made_before_the_newest_backup_is_refused() {
 #[tokio::test]
 async fn a_vault_that_cannot_be_listed_is_not_pruned() {
     let bench = three([Level::L2, Level::L2, Level::L2]).await;
-    let plan = plan_for(&bench.catalog().await.facts(), 1);
+    let plan = plan_for(&bench.catalog().await.facts(minute(30)), 1);
     let manifests = bench.folder.path().join("vault/clusters/prod/manifests");
     fs::remove_dir_all(&manifests).unwrap();
     fs::write(&manifests, b"a file where a folder was").unwrap();
@@ -156,7 +166,7 @@ async fn orphans_are_swept_by_age_and_never_while_a_manifest_is_in_doubt() {
         .await
         .unwrap();
     assert_eq!(blind.backups.len(), 0);
-    let later = stored + chrono::TimeDelta::days(1);
+    let later = stored + TimeDelta::days(1);
     let refused = prune::sweep_orphans(&bench.vault, &blind, later)
         .await
         .unwrap_err();
@@ -177,7 +187,7 @@ async fn a_released_backup_that_comes_back_is_not_offered_and_is_removed_again()
     let first = bench.catalog().await.backups[0].clone();
     let path = bench.file(&layout::manifest(&bench.cluster, first.manifest.sequence));
     let kept = fs::read(&path).unwrap();
-    let plan = plan_for(&bench.catalog().await.facts(), 1);
+    let plan = plan_for(&bench.catalog().await.facts(minute(30)), 1);
     prune::execute_prune(&bench.vault, &bench.cluster, &plan, options(&bench))
         .await
         .unwrap();
@@ -186,7 +196,7 @@ async fn a_released_backup_that_comes_back_is_not_offered_and_is_removed_again()
     assert!(catalog.get(first.id()).is_err());
     let kinds: Vec<FlawKind> = catalog.flaws.iter().map(|flaw| flaw.kind).collect();
     assert_eq!(kinds, [FlawKind::ReleasedPresent]);
-    let plan = plan_for(&catalog.facts(), 1);
+    let plan = plan_for(&catalog.facts(minute(30)), 1);
     let pruned = prune::execute_prune(&bench.vault, &bench.cluster, &plan, options(&bench))
         .await
         .unwrap();
@@ -197,7 +207,7 @@ async fn a_released_backup_that_comes_back_is_not_offered_and_is_removed_again()
 #[tokio::test]
 async fn a_delete_that_is_denied_is_told_and_the_others_go_on() {
     let bench = three([Level::L2, Level::L2, Level::L2]).await;
-    let plan = plan_for(&bench.catalog().await.facts(), 1);
+    let plan = plan_for(&bench.catalog().await.facts(minute(30)), 1);
     let denied = plan.release[0];
     let parts = bench
         .folder

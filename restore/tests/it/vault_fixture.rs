@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use chrono::TimeDelta;
 use holdfast_policies::Level;
 use holdfast_restore::{
     Catalog, Identities, Keys, ReadOnly, Trust, Vault, VaultSpec, Verifier, VerifyOptions, verify,
@@ -89,12 +90,13 @@ async fn make_the_fixture_of_version_1() {
             pin::set(&bench.vault, wish, &bench.signer).await.unwrap();
         }
     }
-    let plan = plan_for(&bench.catalog().await.facts(), 1);
+    let plan = plan_for(&bench.catalog().await.facts(minute(30)), 1);
     let options = PruneOptions {
         signer: &bench.signer,
         trust: &bench.keys.trust,
         local: None,
         now: minute(30),
+        grace: TimeDelta::zero(),
     };
     prune::execute_prune(&bench.vault, &bench.cluster, &plan, options)
         .await

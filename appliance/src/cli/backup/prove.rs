@@ -1,6 +1,7 @@
 //! `holdfast backup verify`.
 
 use holdfast_policies::{Level, SnapshotId};
+use holdfast_restore::in_use::Reader;
 use holdfast_restore::{Backup, Proof, VerifyOptions, proof, verify};
 use serde::Serialize;
 
@@ -66,7 +67,11 @@ pub(super) async fn run(args: &VerifyArgs, context: &Context) -> Result<ExitCode
             now,
             work_dir: work_dir(&settings)?,
         };
-        let proof = verify(&vault, &catalog, id, &keys, &options, &meter.sink())
+        let (mark, _unmarked) =
+            vaults::mark(&settings, &source.name, id, Reader::Verification).await?;
+        let sink = meter.sink();
+        let work = verify(&vault, &catalog, id, &keys, &options, &sink);
+        let proof = vaults::during(mark, work)
             .await
             .or_fail(format!("the backup {id} was not verified"))?;
         record(&settings, &proof, context).await?;

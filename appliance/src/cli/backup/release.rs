@@ -45,9 +45,12 @@ pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCod
             None => lines.push("nothing was removed: give --confirm to do it".to_owned()),
             Some(done) => {
                 lines.push(format!(
-                    "{} removed",
+                    "{} let go, {} removed from the vault",
+                    done.released.len(),
                     done.removed.len() + done.finished.len()
                 ));
+                let waiting = done.waiting.iter();
+                lines.extend(waiting.map(|(id, why)| format!("{id}: {why}")));
                 lines.extend(
                     done.refused
                         .iter()

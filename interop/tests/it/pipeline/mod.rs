@@ -2,6 +2,7 @@
 //! server, damaged in every way, and back into both kinds of cluster.
 
 mod appliance;
+mod bumped;
 mod damage;
 mod kills;
 mod round_trip;

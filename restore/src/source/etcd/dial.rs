@@ -47,17 +47,39 @@ impl Dialled {
     }
 
     pub(super) async fn hash_kv(&mut self, revision: i64) -> Result<ToldHash> {
-        let request = self.request(rpc::HashKvRequest { revision });
-        let answer = tokio::time::timeout(HASH_TIMEOUT, self.maintenance.hash_kv(request))
-            .await
-            .map_err(|_elapsed| silent(&self.endpoint))?
-            .map_err(|status| answered(&self.endpoint, &status))?
-            .into_inner();
+        let answer = self.ask_hash(revision).await?;
         Ok(ToldHash {
             hash: answer.hash,
             compact_revision: answer.compact_revision,
             hash_revision: answer.hash_revision,
         })
+    }
+
+    /// The hash of the newest revision, which is never a remembered one, if that is `revision`.
+    pub(super) async fn fresh_hash_kv(&mut self, revision: i64) -> Result<ToldHash> {
+        let answer = self.ask_hash(0).await?;
+        // The revision at which it was computed; etcd 3.4 and 3.5 say it in the header only.
+        let newest = answer.header.unwrap_or_default().revision;
+        if newest != revision {
+            return Err(Error::Source {
+                endpoint: self.endpoint.clone(),
+                reason: format!("is at revision {newest} already, the copy at {revision}"),
+            });
+        }
+        Ok(ToldHash {
+            hash: answer.hash,
+            compact_revision: answer.compact_revision,
+            hash_revision: newest,
+        })
+    }
+
+    async fn ask_hash(&mut self, revision: i64) -> Result<rpc::HashKvResponse> {
+        let request = self.request(rpc::HashKvRequest { revision });
+        let answer = tokio::time::timeout(HASH_TIMEOUT, self.maintenance.hash_kv(request))
+            .await
+            .map_err(|_elapsed| silent(&self.endpoint))?
+            .map_err(|status| answered(&self.endpoint, &status))?;
+        Ok(answer.into_inner())
     }
 
     /// Why this member must not be read; `None` when it may.

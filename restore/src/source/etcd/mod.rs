@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use holdfast_policies::Span;
+use holdfast_policies::{ByteSize, Span};
 use holdfast_proto::etcd::rpc;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,9 @@ use crate::manifest::{SourceHash, SourceRecord};
 
 /// Most endpoints of one cluster.
 pub const ENDPOINTS_MAX: usize = 32;
+
+/// Slowest rate accepted, in bytes a second: below it no backup comes to its end.
+const RATE_MIN: u64 = 16 * 1024;
 
 /// Longest wait for one call that is not a stream.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,6 +46,9 @@ pub struct EtcdSpec {
     /// A stream that brings no bytes for this long has failed. Default: `30s`.
     #[serde(default = "idle_timeout")]
     pub idle_timeout: Span,
+    /// At most so many bytes a second are read from the cluster. Default: not set, no limit.
+    #[serde(default)]
+    pub rate: Option<ByteSize>,
     /// A member further behind the newest revision than this is not read. Default: 10000.
     #[serde(default = "lag_revisions_max")]
     pub lag_revisions_max: i64,
@@ -91,6 +97,7 @@ impl EtcdSpec {
             tls: None,
             user: None,
             idle_timeout: idle_timeout(),
+            rate: None,
             lag_revisions_max: lag_revisions_max(),
         }
     }
@@ -108,6 +115,11 @@ impl EtcdSource {
         if spec.endpoints.is_empty() || spec.endpoints.len() > ENDPOINTS_MAX {
             return Err(Error::Refused {
                 reason: format!("a source needs 1 to {ENDPOINTS_MAX} endpoints"),
+            });
+        }
+        if spec.rate.is_some_and(|rate| rate.bytes() < RATE_MIN) {
+            return Err(Error::Refused {
+                reason: format!("a source's `rate` is at least {RATE_MIN} bytes a second"),
             });
         }
         Ok(Self { spec })
@@ -211,7 +223,11 @@ impl Source for EtcdSource {
         let Some(member) = members.into_iter().next() else {
             return Err(Error::NoUsableMember { reasons });
         };
-        open_stream(member, choice, self.spec.idle_timeout.as_duration()).await
+        let pace = stream::Pace {
+            idle: self.spec.idle_timeout.as_duration(),
+            rate: self.spec.rate.map(ByteSize::bytes),
+        };
+        open_stream(member, choice, pace).await
     }
 
     async fn hash_kv(&self, revision: i64) -> Result<SourceHash> {
@@ -220,6 +236,22 @@ impl Source for EtcdSource {
             return Err(Error::NoUsableMember { reasons });
         }
         let answers = Self::hash_all(&mut members, revision).await;
+        Ok(agree::told(&answers, revision))
+    }
+
+    async fn fresh_hash_kv(&self, revision: i64) -> Result<SourceHash> {
+        let (mut members, reasons) = split(self.dial_all().await);
+        if members.is_empty() {
+            return Err(Error::NoUsableMember { reasons });
+        }
+        let asks = members.iter_mut().map(|member| async move {
+            let told = member.fresh_hash_kv(revision).await;
+            Answer {
+                endpoint: member.endpoint.clone(),
+                told,
+            }
+        });
+        let answers = futures::future::join_all(asks).await;
         Ok(agree::told(&answers, revision))
     }
 
@@ -244,8 +276,9 @@ impl Source for EtcdSource {
 async fn open_stream(
     mut member: Dialled,
     choice: Choice,
-    idle: Duration,
+    pace: stream::Pace,
 ) -> Result<SnapshotStream> {
+    let idle = pace.idle;
     let endpoint = member.endpoint.clone();
     let request = member.request(rpc::SnapshotRequest {});
     let opened = tokio::time::timeout(idle, member.maintenance.snapshot(request)).await;
@@ -264,6 +297,6 @@ async fn open_stream(
         },
         divergent: choice.divergent,
         expected_bytes: u64::try_from(member.db_size).ok(),
-        chunks: stream::chunks(messages, endpoint, idle).boxed(),
+        chunks: stream::chunks(messages, endpoint, pace).boxed(),
     })
 }

@@ -29,17 +29,28 @@ impl Messages for tonic::Streaming<SnapshotResponse> {
     }
 }
 
+/// How fast and how slow a stream may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// Without bytes for this long it has failed.
+    pub(super) idle: Duration,
+    /// Bytes read in a second, at most. The member's side waits: HTTP/2 holds it back.
+    pub(super) rate: Option<u64>,
+}
+
 /// The bytes of `messages`. The stall clock runs on bytes: empty messages do not stop it.
 pub(super) fn chunks(
     messages: impl Messages,
     endpoint: String,
-    idle: Duration,
+    pace: Pace,
 ) -> impl Stream<Item = Result<Bytes>> + Send {
+    let now = Instant::now();
     let reader = Reader {
         messages,
         endpoint,
-        idle,
-        deadline: Instant::now() + idle,
+        pace,
+        not_before: now,
+        deadline: now + pace.idle,
         remaining: None,
         trailer: None,
     };
@@ -51,7 +62,9 @@ pub(super) fn chunks(
 struct Reader<M> {
     messages: M,
     endpoint: String,
-    idle: Duration,
+    pace: Pace,
+    /// The rate allows no byte earlier.
+    not_before: Instant,
     deadline: Instant,
     remaining: Option<u64>,
     trailer: Option<usize>,
@@ -59,6 +72,7 @@ struct Reader<M> {
 
 impl<M: Messages> Reader<M> {
     async fn next(&mut self) -> Result<Option<Bytes>> {
+        self.slow_down().await;
         loop {
             let next = tokio::time::timeout_at(self.deadline, self.messages.next()).await;
             let message = match next {
@@ -66,7 +80,7 @@ impl<M: Messages> Reader<M> {
                     let endpoint = self.endpoint.clone();
                     return Err(Error::Stalled {
                         endpoint,
-                        idle: self.idle,
+                        idle: self.pace.idle,
                     });
                 }
                 Ok(Err(status)) => return Err(answered(&self.endpoint, &status)),
@@ -77,9 +91,28 @@ impl<M: Messages> Reader<M> {
             };
             self.account(&message)?;
             if !message.blob.is_empty() {
-                self.deadline = Instant::now() + self.idle;
+                self.took(crate::part::length(&message.blob));
                 return Ok(Some(message.blob));
             }
+        }
+    }
+
+    /// Waits until the rate allows the next byte. That is our waiting, not the member's.
+    async fn slow_down(&mut self) {
+        let now = Instant::now();
+        if self.not_before > now {
+            tokio::time::sleep_until(self.not_before).await;
+            self.deadline = Instant::now() + self.pace.idle;
+        }
+    }
+
+    fn took(&mut self, bytes: u64) {
+        let now = Instant::now();
+        self.deadline = now + self.pace.idle;
+        if let Some(rate) = self.pace.rate {
+            let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+            let took = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+            self.not_before = self.not_before.max(now) + took;
         }
     }
 

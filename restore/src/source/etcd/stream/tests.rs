@@ -38,12 +38,19 @@ fn message(size: usize, remaining_bytes: u64) -> SnapshotResponse {
     }
 }
 
+fn pace(rate: Option<u64>) -> Pace {
+    Pace {
+        idle: Duration::from_millis(200),
+        rate,
+    }
+}
+
 async fn read(messages: Vec<SnapshotResponse>, end: End) -> Result<usize> {
     let script = Script {
         messages: messages.into(),
         end,
     };
-    let read: Vec<Bytes> = chunks(script, "e".to_owned(), Duration::from_millis(200))
+    let read: Vec<Bytes> = chunks(script, "e".to_owned(), pace(None))
         .try_collect()
         .await?;
     Ok(read.iter().map(Bytes::len).sum())
@@ -110,4 +117,22 @@ async fn a_stream_without_bytes_is_given_up_after_the_idle_time() {
             began.elapsed()
         );
     }
+}
+
+/// Longer than the idle time in all and between two messages: waiting for the rate is no stall.
+#[tokio::test]
+async fn a_stream_is_not_read_faster_than_its_rate() {
+    let messages = vec![message(50_000, 50_000), message(50_000, 0), message(32, 0)];
+    let script = Script {
+        messages: messages.into(),
+        end: End::Eof,
+    };
+    let began = Instant::now();
+    let read: Vec<Bytes> = chunks(script, "e".to_owned(), pace(Some(100_000)))
+        .try_collect()
+        .await
+        .unwrap();
+    assert_eq!(read.iter().map(Bytes::len).sum::<usize>(), 100_032);
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(990), "{took:?}");
 }

@@ -12,9 +12,8 @@ pub(crate) mod workload;
 
 use self::disk::{Dice, Disk, Wreckage};
 use self::workload::{Run, content, open, run};
+use crate::long::rounds;
 
-/// Disks looked at.
-const IMAGES: usize = 20_000;
 /// One in so many loses power again while it recovers.
 const AGAIN: usize = 8;
 const THREADS: usize = 2;
@@ -23,6 +22,14 @@ const THREADS: usize = 2;
 fn a_loss_of_power_at_any_write_leaves_what_was_durable() {
     let run = run();
     let operations = run.disk.operations();
+    let looked_at = rounds(20_000, 200_000);
+    // Before the first of these the file is not in its place yet.
+    let first = run.durable[0].0;
+    let moments = operations.len() + 1 - first;
+    assert!(
+        moments < looked_at,
+        "{looked_at} images leave some of {moments} moments out"
+    );
     let images: usize = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)
             .map(|worker| {
@@ -30,10 +37,8 @@ fn a_loss_of_power_at_any_write_leaves_what_was_durable() {
                 scope.spawn(move || {
                     let mut wreckage = Wreckage::new(Vec::new(), operations);
                     let mut images = 0;
-                    for image in (worker..IMAGES).step_by(THREADS) {
-                        // Before the first of these the file is not in its place yet.
-                        let first = run.durable[0].0;
-                        let at = first + image * (operations.len() + 1 - first) / IMAGES;
+                    for image in (worker..looked_at).step_by(THREADS) {
+                        let at = first + image * moments / looked_at;
                         let mut dice = Dice::new(u64::try_from(image).unwrap());
                         let bytes = wreckage.disk(at, &mut dice);
                         examine(run, at, bytes, image, &mut dice);
@@ -48,7 +53,7 @@ fn a_loss_of_power_at_any_write_leaves_what_was_durable() {
             .map(|worker| worker.join().unwrap())
             .sum()
     });
-    assert_eq!(images, IMAGES);
+    assert_eq!(images, looked_at);
 }
 
 /// Opens a disk; `at` is the operation before which power was lost, `image` its number.

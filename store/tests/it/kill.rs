@@ -9,10 +9,10 @@ use std::time::Duration;
 use holdfast_store::apply::NoEvents;
 use holdfast_store::member::{Member, MemberOptions};
 use tempfile::TempDir;
-use tokio::time::sleep;
 
 use crate::long::rounds;
 use crate::member::{get, options, put};
+use crate::small_disk::{FileSystem, SmallDisk};
 
 const ROLE: &str = "HOLDFAST_TEST_KILL_DIR";
 const START: &str = "HOLDFAST_TEST_KILL_START";
@@ -72,9 +72,9 @@ fn spawn_child(dir: &Path, first: u64) -> Child {
         .unwrap()
 }
 
-/// Lets a child write for `patience` after its first acknowledgement, kills it, and returns what
-/// it had acknowledged.
-fn write_and_kill(dir: &Path, first: u64, patience: Duration) -> Vec<u64> {
+/// Lets a child write for `patience` after its first acknowledgement, kills it after `last_act`, and
+/// returns what it had acknowledged.
+fn write_and_kill(dir: &Path, first: u64, patience: Duration, last_act: impl FnOnce()) -> Vec<u64> {
     let mut child = spawn_child(dir, first);
     let out = BufReader::new(child.stdout.take().unwrap());
     let (said, hears) = std::sync::mpsc::sync_channel(1);
@@ -98,6 +98,7 @@ fn write_and_kill(dir: &Path, first: u64, patience: Duration) -> Vec<u64> {
     let _first = hears.recv_timeout(Duration::from_secs(30));
     // A pause between random moments is what is tested here.
     let _nothing = hears.recv_timeout(patience);
+    last_act();
     child.kill().unwrap();
     child.wait().unwrap();
     listener.join().unwrap()
@@ -115,9 +116,10 @@ async fn kill_nine_at_random_moments_loses_no_acknowledged_write() {
     for round in 0..rounds {
         let patience = Duration::from_millis(u64::from(rand::random::<u8>()) / 2);
         let path = dir.path().to_owned();
-        let fresh = tokio::task::spawn_blocking(move || write_and_kill(&path, first, patience))
-            .await
-            .unwrap();
+        let fresh =
+            tokio::task::spawn_blocking(move || write_and_kill(&path, first, patience, || {}))
+                .await
+                .unwrap();
         assert!(
             !fresh.is_empty(),
             "round {round}: the member did not come up and write"
@@ -128,19 +130,53 @@ async fn kill_nine_at_random_moments_loses_no_acknowledged_write() {
         if round % 20 != 19 && round != rounds - 1 {
             continue;
         }
-        let member = Member::start(child_options(dir.path()), Arc::new(NoEvents))
-            .await
-            .expect("it opens");
-        for number in &acknowledged {
-            let value = get(&member, &format!("key-{number}")).await;
-            let expected = number.to_string().repeat(40);
-            assert_eq!(
-                value.as_deref(),
-                Some(expected.as_bytes()),
-                "round {round}, key {number}"
-            );
-        }
-        member.stop().await.unwrap();
+        assert_all_there(dir.path(), &acknowledged, round).await;
     }
-    sleep(Duration::ZERO).await;
+}
+
+/// Opens what a child left behind and looks for everything that was acknowledged.
+async fn assert_all_there(dir: &Path, acknowledged: &[u64], round: u32) {
+    let member = Member::start(child_options(dir), Arc::new(NoEvents))
+        .await
+        .unwrap_or_else(|error| panic!("round {round}: {error}"));
+    for number in acknowledged {
+        let value = get(&member, &format!("key-{number}")).await;
+        let expected = number.to_string().repeat(40);
+        assert_eq!(
+            value.as_deref(),
+            Some(expected.as_bytes()),
+            "round {round}, key {number}"
+        );
+    }
+    member.stop().await.unwrap();
+}
+
+/// On a real file system that forgets what was not synced: the log, the state, and the order in
+/// which one is cut behind the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_of_power_at_random_moments_loses_no_acknowledged_write() {
+    let Some(disk) = SmallDisk::mount(FileSystem::Ext4, 192) else {
+        return;
+    };
+    let disk = Arc::new(disk);
+    let mut acknowledged: Vec<u64> = Vec::new();
+    for round in 0..rounds(12, 200) {
+        let first = acknowledged.iter().max().map_or(0, |last| last + 10_000);
+        let first = first - first % WRITERS;
+        let patience = Duration::from_millis(200 + u64::from(rand::random::<u8>()) * 4);
+        let writing = Arc::clone(&disk);
+        let fresh = tokio::task::spawn_blocking(move || {
+            let dir = writing.folder("member");
+            let fresh = write_and_kill(&dir, first, patience, || writing.cut_power());
+            writing.power_up();
+            fresh
+        });
+        let fresh = fresh.await.unwrap();
+        assert!(
+            !fresh.is_empty(),
+            "round {round}: the member did not come up and write"
+        );
+        acknowledged.extend(&fresh);
+        assert_all_there(&disk.folder("member"), &acknowledged, round).await;
+    }
 }

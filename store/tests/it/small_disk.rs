@@ -61,6 +61,7 @@ fn run(command: &mut Command) -> Result<(), String> {
 /// A mounted file system; unmounted when dropped.
 pub(crate) struct SmallDisk {
     at: PathBuf,
+    image: PathBuf,
     _dir: TempDir,
 }
 
@@ -73,8 +74,13 @@ impl SmallDisk {
         let dir = TempDir::new().unwrap();
         let at = dir.path().join("disk");
         std::fs::create_dir(&at).unwrap();
-        match kind.mount(megabytes, &dir.path().join("image"), &at) {
-            Ok(()) => Some(Self { at, _dir: dir }),
+        let image = dir.path().join("image");
+        match kind.mount(megabytes, &image, &at) {
+            Ok(()) => Some(Self {
+                at,
+                image,
+                _dir: dir,
+            }),
             Err(reason) => {
                 let is_required = std::env::var_os("CI").is_some() && kind == FileSystem::Tmpfs;
                 assert!(!is_required, "cannot mount {kind:?}: {reason}");
@@ -89,6 +95,24 @@ impl SmallDisk {
         let folder = self.at.join(name);
         std::fs::create_dir_all(&folder).unwrap();
         folder
+    }
+
+    /// Ends the life of a disk with ext4 as a loss of power does: what is not synced is lost.
+    pub(crate) fn cut_power(&self) {
+        run(Command::new("mount")
+            .args(["-o", "remount,abort"])
+            .arg(&self.at))
+        .unwrap();
+    }
+
+    /// Mounts it again after a loss of power; nobody may have a file open on it.
+    pub(crate) fn power_up(&self) {
+        run(Command::new("umount").arg(&self.at)).unwrap();
+        run(Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&self.image)
+            .arg(&self.at))
+        .unwrap();
     }
 
     /// Takes all the space that is left, in a file in `folder`; removing it gives it back.

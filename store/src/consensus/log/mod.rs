@@ -19,6 +19,8 @@ mod writer;
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
+mod power_tests;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

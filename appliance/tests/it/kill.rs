@@ -7,10 +7,8 @@ use std::time::Duration;
 use tokio::process::Child;
 use tokio::time::Instant;
 
+use crate::long::rounds;
 use crate::support::{Client, Place, free_port};
-
-/// Rounds of each kind.
-const ROUNDS: u64 = 50;
 
 /// Keys in the store that is backed up.
 const KEYS: usize = 200;
@@ -30,6 +28,16 @@ impl Dice {
     fn moment(&mut self, whole: Duration) -> Duration {
         let whole = u64::try_from(whole.as_micros()).unwrap();
         Duration::from_micros(self.below(whole + whole / 10))
+    }
+}
+
+/// The length of a run follows what else the machine does, so that both ends are seen: shorter after
+/// a run that came to its end before `moment`, longer after one that did not.
+fn follow(whole: Duration, moment: Duration, is_finished: bool) -> Duration {
+    if is_finished {
+        whole.mul_f64(0.85).max(moment / 2)
+    } else {
+        whole.mul_f64(1.05)
     }
 }
 
@@ -104,11 +112,12 @@ async fn killed_backups_and_restores_leave_the_whole_or_nothing() {
 async fn backups(place: &Place) {
     let began = Instant::now();
     place.run(&["backup", "now"]).await.expect(0);
-    let whole = began.elapsed();
+    let mut whole = began.elapsed();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     let mut before = newest(place).await;
     let mut finished = 0;
-    for round in 0..ROUNDS {
+    let rounds = rounds(50, 100);
+    for round in 0..rounds {
         let moment = dice.moment(whole);
         cut_short(place, &["backup", "now"], moment).await;
         let after = newest(place).await;
@@ -116,10 +125,14 @@ async fn backups(place: &Place) {
             after == before || after == before + 1,
             "round {round}: {before}, {after}"
         );
+        whole = follow(whole, moment, after > before);
         finished += after - before;
         before = after;
     }
-    assert!(finished < ROUNDS, "no backup was cut short");
+    assert!(
+        finished > 0 && finished < rounds,
+        "{finished} of {rounds} backups came to their end"
+    );
     place.run(&["backup", "now"]).await.expect(0);
     place
         .run(&["backup", "verify", "--all", "--level", "L1"])
@@ -133,15 +146,17 @@ async fn restores(place: &Place) {
         .run(&["restore", "--latest", "--data-dir", "first"])
         .await
         .expect(0);
-    let whole = began.elapsed();
+    let mut whole = began.elapsed();
     let mut dice = Dice(0xd1b5_4a32_d192_ed03);
     let mut cut = 0;
-    for round in 0..ROUNDS {
+    let rounds = rounds(50, 100);
+    for round in 0..rounds {
         let name = format!("restored-{round}");
         let words = ["restore", "--latest", "--data-dir", &name];
         let moment = dice.moment(whole);
         cut_short(place, &words, moment).await;
         let target = place.path().join(&name);
+        whole = follow(whole, moment, target.exists());
         if target.exists() {
             // What is there is finished: another restore into it is refused.
             place.run(&words).await.expect(11);
@@ -154,7 +169,10 @@ async fn restores(place: &Place) {
         }
         std::fs::remove_dir_all(&target).unwrap();
     }
-    assert!(cut > 0, "no restore was cut short");
+    assert!(
+        cut > 0 && cut < rounds,
+        "{cut} of {rounds} restores were cut short"
+    );
     assert_eq!(leftovers(place.path()), Vec::<String>::new());
 }
 

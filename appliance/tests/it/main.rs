@@ -9,10 +9,16 @@
 mod daemon;
 mod exit_codes;
 mod fencing;
+mod full_disk;
 mod in_use;
 mod kill;
+#[path = "../../../store/tests/it/long.rs"]
+mod long;
 mod reference;
 mod shapes;
+#[path = "../../../store/tests/it/small_disk.rs"]
+#[expect(dead_code, reason = "the tests of the store use more of it")]
+mod small_disk;
 mod store_damage;
 mod store_process;
 mod support;

@@ -6,13 +6,13 @@ use holdfast_interop::peers::Peers;
 use holdfast_proto::etcd::{kv, rpc};
 use tonic::Request;
 
+use crate::long::rounds;
 use crate::pair::Pair;
 use crate::requests::{Call, Calls};
 
 /// Set to repeat a failed run.
 const SEED_VARIABLE: &str = "HOLDFAST_TEST_SEED";
 const CALLS_PER_SEED: usize = 400;
-const SEEDS: u64 = 3;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_requests_get_equal_answers() -> Result<()> {
@@ -21,7 +21,7 @@ async fn random_requests_get_equal_answers() -> Result<()> {
     };
     let seeds = match std::env::var(SEED_VARIABLE) {
         Ok(seed) => vec![seed.parse()?],
-        Err(_) => (1..=SEEDS).collect(),
+        Err(_) => (1..=rounds(3, 40)).collect(),
     };
     for seed in seeds {
         let pair = Pair::start(&peers)?;

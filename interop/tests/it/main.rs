@@ -9,10 +9,13 @@ mod differential;
 mod etcdctl;
 mod go_client;
 mod golden;
+#[path = "../../../store/tests/it/long.rs"]
+mod long;
 mod observe;
 mod offline;
 mod pair;
 mod pipeline;
+mod remembered;
 mod requests;
 mod snapshots;
 mod transcript;

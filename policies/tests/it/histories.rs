@@ -8,9 +8,9 @@ use holdfast_policies::{
     RetentionPolicy, Sequence, SnapshotId, Span, Verdict,
 };
 
+use crate::long::rounds;
 use crate::random::Random;
 
-const HISTORIES: u64 = 120_000;
 const BACKUPS_MAX: u64 = 24;
 
 fn level(random: &mut Random) -> Option<Level> {
@@ -198,7 +198,7 @@ fn check_days(policy: &RetentionPolicy, newest: &[&BackupFact], released: &BTree
 #[test]
 fn every_plan_keeps_its_promises_in_random_histories() {
     let mut released = 0;
-    for seed in 0..HISTORIES {
+    for seed in 0..rounds(120_000, 2_000_000) {
         let mut random = Random::new(seed);
         let policy = policy(&mut random);
         let (facts, input) = history(&mut random, &policy);

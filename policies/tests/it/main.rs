@@ -8,5 +8,7 @@
 mod decide;
 mod golden;
 mod histories;
+#[path = "../../../store/tests/it/long.rs"]
+mod long;
 mod oracle;
 mod random;

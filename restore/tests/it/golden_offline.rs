@@ -16,6 +16,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 
 use crate::golden_fixture::{self, ALL, path};
+use crate::long::rounds;
 
 fn options(snapshot: PathBuf, data_dir: &Path) -> SnapshotRestore {
     SnapshotRestore {
@@ -82,7 +83,7 @@ fn status_refuses_every_flipped_snapshot_and_hashkv_and_restore_do_too() {
     let file = folder.path().join("flipped.db");
     let mut content = fs::read(path("v3.7.3/small")).unwrap();
     let mut random = StdRng::seed_from_u64(400);
-    for _ in 0..200 {
+    for _ in 0..rounds(200, 3_000) {
         let at = random.random_range(0..content.len());
         let bit = 1 << random.random_range(0..8);
         *content.get_mut(at).unwrap() ^= bit;

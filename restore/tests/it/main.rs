@@ -25,6 +25,7 @@ mod manifests;
 mod pruning;
 mod restore;
 #[path = "../../../store/tests/it/small_disk.rs"]
+#[expect(dead_code, reason = "the tests of the store use more of it")]
 mod small_disk;
 mod tamper;
 mod vault_fixture;

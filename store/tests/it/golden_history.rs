@@ -48,7 +48,9 @@ fn assert_hash(name: &str, file: &EtcdFile<FileSource>, asked: i64, expected: &V
 }
 
 /// A live server answers at exactly the compacted revision with what it stored while it compacted,
-/// over rows that are gone since.
+/// over rows that are gone since: no reader of the file can give that number. That ours remembers
+/// it as etcd does, and that etcd started from these files says what we compute, is shown in
+/// `interop/tests/it/remembered.rs`.
 fn was_stored_while_compacting(file: &EtcdFile<FileSource>, asked: i64, expected: &Value) -> bool {
     let compacted = file.compact_revision().unwrap();
     asked == compacted && expected["compact_revision"] == -1

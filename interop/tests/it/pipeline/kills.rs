@@ -12,11 +12,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::appliance::{Appliance, shape};
+use crate::long::rounds;
 use crate::observe::observe;
 use crate::snapshots::fill;
-
-/// Rounds of each test.
-const ROUNDS: u32 = 100;
 
 /// Runs a command line once to learn how long it takes.
 fn duration(appliance: &Appliance, words: &[&str]) -> Result<Duration> {
@@ -25,23 +23,24 @@ fn duration(appliance: &Appliance, words: &[&str]) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// Runs a command line and kills it at a random moment of its life, or shortly after.
+/// Runs a command line and kills it at a random moment of its life, or shortly after; tells when.
 fn kill_within(
     appliance: &Appliance,
     words: &[&str],
     life: Duration,
     rng: &mut StdRng,
-) -> Result<()> {
+) -> Result<Duration> {
     let mut child = appliance
         .command(words)?
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    wait::pause(life.mul_f64(rng.random_range(0.0..1.1)));
+    let moment = life.mul_f64(rng.random_range(0.0..1.1));
+    wait::pause(moment);
     child.kill()?;
     child.wait()?;
-    Ok(())
+    Ok(moment)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +53,7 @@ async fn a_backup_killed_at_any_moment_is_whole_or_not_there() -> Result<()> {
     let appliance = Appliance::new(&server)?;
     let life = duration(&appliance, &["backup", "now"])?;
     let mut rng = StdRng::seed_from_u64(31);
-    for round in 0..ROUNDS {
+    for round in 0..rounds(100, 1_000) {
         kill_within(&appliance, &["backup", "now"], life, &mut rng)?;
         let list = appliance.run(&["backup", "list"])?;
         // A prune that was killed is the one thing that may be seen; the next one finishes it.
@@ -131,12 +130,13 @@ async fn restore_killed(target: &str, kind: Kind) -> Result<()> {
         whole.push(&cluster);
         whole
     };
-    let life = duration(&appliance, &words("reference"))?;
+    let mut life = duration(&appliance, &words("reference"))?;
     let whole = shape(&appliance.path("reference"))?;
     let mut rng = StdRng::seed_from_u64(32);
-    let mut finished = 0;
-    for round in 0..ROUNDS / 2 {
-        kill_within(&appliance, &words("killed"), life, &mut rng)?;
+    let (mut finished, mut cut) = (0, 0);
+    let rounds = rounds(50, 100);
+    for round in 0..rounds {
+        let moment = kill_within(&appliance, &words("killed"), life, &mut rng)?;
         let path = appliance.path("killed");
         if path.exists() {
             assert_eq!(
@@ -146,9 +146,17 @@ async fn restore_killed(target: &str, kind: Kind) -> Result<()> {
             );
             std::fs::remove_dir_all(&path)?;
             finished += 1;
+            // The length of the run follows the machine's other work, so that both ends are seen.
+            life = life.mul_f64(0.85).max(moment / 2);
+        } else {
+            cut += 1;
+            life = life.mul_f64(1.05);
         }
     }
-    assert!(finished < ROUNDS / 2, "no restore was killed in time");
+    assert!(
+        finished > 0 && cut > 0,
+        "{finished} of {rounds} came to their end, {cut} were cut short"
+    );
     appliance.run(&words("killed"))?.success()?;
     assert_eq!(
         appliance.named("killed")?,

@@ -31,8 +31,8 @@ impl Dice {
     }
 }
 
-/// The length of a run follows what else the machine does, so that both ends are seen: shorter after
-/// a run that came to its end before `moment`, longer after one that did not.
+/// The length of a run follows what else the machine does, so that both ends are seen: shorter
+/// after a run that came to its end before `moment`, longer after one that did not.
 fn follow(whole: Duration, moment: Duration, is_finished: bool) -> Duration {
     if is_finished {
         whole.mul_f64(0.85).max(moment / 2)

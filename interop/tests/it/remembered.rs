@@ -1,5 +1,5 @@
-//! HashKV at exactly the compacted revision: etcd remembers, as long as it runs, what it hashed just
-//! before a compaction, rows included that the compaction removed, and ours does the same. The
+//! HashKV at exactly the compacted revision: etcd remembers, as long as it runs, what it hashed
+//! just before a compaction, rows included that the compaction removed, and ours does the same. The
 //! number is gone with the process: a file, a restart and a restore hash the rows that are left.
 
 use anyhow::{Context as _, Result};

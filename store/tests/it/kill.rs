@@ -72,8 +72,8 @@ fn spawn_child(dir: &Path, first: u64) -> Child {
         .unwrap()
 }
 
-/// Lets a child write for `patience` after its first acknowledgement, kills it after `last_act`, and
-/// returns what it had acknowledged.
+/// Lets a child write for `patience` after its first acknowledgement, kills it after `last_act`,
+/// and returns what it had acknowledged.
 fn write_and_kill(dir: &Path, first: u64, patience: Duration, last_act: impl FnOnce()) -> Vec<u64> {
     let mut child = spawn_child(dir, first);
     let out = BufReader::new(child.stdout.take().unwrap());

@@ -1,8 +1,8 @@
 //! The index of keys, in memory.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::blocks::{Blocks, Builder, Held};
 use super::key_index::{Found, KeyIndex};
 use super::revision::Revision;
 
@@ -36,10 +36,11 @@ impl<'keys> Span<'keys> {
     }
 }
 
-/// The index of keys.
+/// The index of keys. One revision of a key is held in a few bytes, longer histories apart.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    keys: BTreeMap<Box<[u8]>, KeyIndex>,
+    keys: Blocks,
+    histories: Histories,
     live: u64,
     /// Nothing before this revision can be read from the index any more.
     compacted: i64,
@@ -47,18 +48,71 @@ pub(crate) struct Index {
     epoch: u64,
 }
 
-impl Index {
-    /// Takes keys in ascending order.
-    pub(crate) fn from_sorted(keys: Vec<(Box<[u8]>, KeyIndex)>, epoch: u64) -> Self {
-        let live = keys.iter().filter(|(_, key)| key.is_live()).count();
-        Self {
-            keys: keys.into_iter().collect(),
-            live: u64::try_from(live).unwrap_or(u64::MAX),
+/// Histories of more than one revision, by place.
+#[derive(Debug, Default)]
+struct Histories {
+    places: Vec<Option<KeyIndex>>,
+    free: Vec<usize>,
+}
+
+impl Histories {
+    fn add(&mut self, versions: KeyIndex) -> Held {
+        if let Some(found) = versions.as_one() {
+            return Held::One(found);
+        }
+        if let Some(place) = self.free.pop()
+            && let Some(slot) = self.places.get_mut(place)
+        {
+            *slot = Some(versions);
+            return Held::Many(place);
+        }
+        self.places.push(Some(versions));
+        Held::Many(self.places.len() - 1)
+    }
+
+    fn get(&self, place: usize) -> Option<&KeyIndex> {
+        self.places.get(place)?.as_ref()
+    }
+
+    /// The versions behind `held`, to be changed and added again; only a copy when it is one.
+    fn take(&mut self, held: Held) -> Option<KeyIndex> {
+        match held {
+            Held::One(found) => Some(KeyIndex::restored(found)),
+            Held::Many(place) => {
+                let versions = self.places.get_mut(place)?.take()?;
+                self.free.push(place);
+                Some(versions)
+            }
+        }
+    }
+}
+
+/// Builds an index of keys that come in ascending order.
+#[derive(Debug, Default)]
+pub(crate) struct IndexBuilder {
+    keys: Builder,
+    histories: Histories,
+    live: u64,
+}
+
+impl IndexBuilder {
+    pub(crate) fn push(&mut self, key: &[u8], versions: KeyIndex) {
+        self.live += u64::from(versions.is_live());
+        self.keys.push(key, self.histories.add(versions));
+    }
+
+    pub(crate) fn finish(self, epoch: u64) -> Index {
+        Index {
+            keys: self.keys.finish(),
+            histories: self.histories,
+            live: self.live,
             compacted: 0,
             epoch,
         }
     }
+}
 
+impl Index {
     /// Live keys.
     pub(crate) fn live(&self) -> u64 {
         self.live
@@ -74,35 +128,56 @@ impl Index {
     }
 
     pub(crate) fn get(&self, key: &[u8], at: i64) -> Option<Found> {
-        self.keys.get(key)?.get(at)
+        self.found(self.keys.get(key)?, at)
+    }
+
+    fn found(&self, held: Held, at: i64) -> Option<Found> {
+        match held {
+            Held::One(found) => (found.modified.main <= at).then_some(found),
+            Held::Many(place) => self.histories.get(place)?.get(at),
+        }
+    }
+
+    /// Changes the versions of a key that is known.
+    fn change<T>(
+        &mut self,
+        key: &[u8],
+        held: Held,
+        change: impl FnOnce(&mut KeyIndex) -> T,
+    ) -> Option<T> {
+        let mut versions = self.histories.take(held)?;
+        let answer = change(&mut versions);
+        let now = self.histories.add(versions);
+        if now != held {
+            self.keys.set(key, now);
+        }
+        Some(answer)
     }
 
     /// Adds a put; what the key is now.
     pub(crate) fn put(&mut self, key: &[u8], revision: Revision) -> Found {
-        if let Some(versions) = self.keys.get_mut(key) {
-            if !versions.is_live() {
-                self.live += 1;
-            }
-            return versions.put(revision);
-        }
-        self.live += 1;
-        self.keys.insert(key.into(), KeyIndex::new(revision));
-        Found {
-            modified: revision,
-            created: revision.main,
-            version: 1,
-        }
+        let known = self.keys.get(key);
+        let changed = known.and_then(|held| {
+            self.change(key, held, |versions| {
+                (versions.is_live(), versions.put(revision))
+            })
+        });
+        let (was_live, found) = changed.unwrap_or_else(|| {
+            let found = Found::created_at(revision);
+            self.keys.set(key, Held::One(found));
+            (false, found)
+        });
+        self.live += u64::from(!was_live);
+        found
     }
 
     /// Adds a delete; whether there was anything to delete.
     pub(crate) fn tombstone(&mut self, key: &[u8], revision: Revision) -> bool {
-        let is_deleted = self
-            .keys
-            .get_mut(key)
-            .is_some_and(|versions| versions.tombstone(revision));
-        if is_deleted {
-            self.live -= 1;
-        }
+        let known = self.keys.get(key);
+        let changed =
+            known.and_then(|held| self.change(key, held, |versions| versions.tombstone(revision)));
+        let is_deleted = changed.unwrap_or(false);
+        self.live -= u64::from(is_deleted);
         is_deleted
     }
 
@@ -123,29 +198,28 @@ impl Index {
                 }
                 return None;
             }
-            Span::Range(from, end) if from >= end => return None,
-            Span::Range(from, end) => (from, Bound::Excluded(end)),
-            Span::From(from) => (from, Bound::Unbounded),
+            Span::Range(from, end) => (from, Some(end)),
+            Span::From(from) => (from, None),
         };
         let start = after.map_or(Bound::Included(from), Bound::Excluded);
-        if let (Bound::Excluded(start), Bound::Excluded(end)) = (start, end)
-            && start >= end
-        {
-            return None;
-        }
         let mut left = steps;
-        for (key, versions) in self.keys.range::<[u8], _>((start, end)) {
-            if let Some(found) = versions.get(at)
+        let mut next = None;
+        self.keys.visit(start, |key, held| {
+            if end.is_some_and(|end| key >= end) {
+                return false;
+            }
+            if let Some(found) = self.found(held, at)
                 && !visit(key, found)
             {
-                return None;
+                return false;
             }
-            left -= 1;
+            left = left.saturating_sub(1);
             if left == 0 {
-                return Some(key.clone());
+                next = Some(key.into());
             }
-        }
-        None
+            left > 0
+        });
+        next
     }
 
     /// Says that a compaction at `at` has begun: readers of older revisions are refused from now.
@@ -153,7 +227,7 @@ impl Index {
         self.compacted = self.compacted.max(at);
     }
 
-    /// Compacts at most `steps` keys after `after`; `keep` takes the revisions at or before `at`
+    /// Compacts about `steps` keys after `after`; `keep` takes the revisions at or before `at`
     /// whose rows stay. Answers where to go on.
     pub(crate) fn compact(
         &mut self,
@@ -162,26 +236,17 @@ impl Index {
         steps: usize,
         keep: &mut Vec<Revision>,
     ) -> Option<Box<[u8]>> {
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut gone = Vec::new();
-        let mut next = None;
-        let mut left = steps;
-        for (key, versions) in self.keys.range_mut::<[u8], _>((start, Bound::Unbounded)) {
+        let histories = &mut self.histories;
+        self.keys.rewrite(after, steps, |held| {
+            if let Held::One(found) = held {
+                keep.extend((found.modified.main <= at).then_some(found.modified));
+                return Some(held);
+            }
+            let mut versions = histories.take(held)?;
             let (kept, is_left) = versions.compact(at);
             keep.extend(kept);
-            if !is_left {
-                gone.push(key.clone());
-            }
-            left -= 1;
-            if left == 0 {
-                next = Some(key.clone());
-                break;
-            }
-        }
-        for key in gone {
-            self.keys.remove(&key);
-        }
-        next
+            is_left.then(|| histories.add(versions))
+        })
     }
 
     /// Of at most `steps` keys after `after`, the revisions that a hash at `at` takes as kept.
@@ -194,15 +259,24 @@ impl Index {
     ) -> Option<Box<[u8]>> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut left = steps;
-        for (key, versions) in self.keys.range::<[u8], _>((start, Bound::Unbounded)) {
-            if let Some(revision) = versions.kept_for_hash(at) {
-                keep(revision);
+        let mut next = None;
+        self.keys.visit(start, |key, held| {
+            let kept = match held {
+                Held::One(found) => (found.modified.main <= at).then_some(found.modified),
+                Held::Many(place) => {
+                    let versions = self.histories.get(place);
+                    versions.and_then(|versions| versions.kept_for_hash(at))
+                }
+            };
+            if let Some(kept) = kept {
+                keep(kept);
             }
-            left -= 1;
+            left = left.saturating_sub(1);
             if left == 0 {
-                return Some(key.clone());
+                next = Some(key.into());
             }
-        }
-        None
+            left > 0
+        });
+        next
     }
 }

@@ -16,6 +16,17 @@ pub(crate) struct Found {
     pub(crate) version: i64,
 }
 
+impl Found {
+    /// A key that a put at `revision` creates.
+    pub(crate) const fn created_at(revision: Revision) -> Self {
+        Self {
+            modified: revision,
+            created: revision.main,
+            version: 1,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Generation {
     /// 0 when the beginning was compacted away.
@@ -69,15 +80,6 @@ enum Shape {
 }
 
 impl KeyIndex {
-    /// A key created by a put.
-    pub(crate) fn new(revision: Revision) -> Self {
-        Self(Shape::One(Found {
-            modified: revision,
-            created: revision.main,
-            version: 1,
-        }))
-    }
-
     /// A key whose oldest known row is a put.
     pub(crate) fn restored(found: Found) -> Self {
         Self(Shape::One(found))
@@ -91,6 +93,14 @@ impl KeyIndex {
             revisions: vec![revision],
             is_closed: true,
         }]))
+    }
+
+    /// The key as one revision, when that is all there is to it.
+    pub(crate) fn as_one(&self) -> Option<Found> {
+        match &self.0 {
+            Shape::One(found) => Some(*found),
+            Shape::Many(_) => None,
+        }
     }
 
     fn generations(&mut self) -> &mut Vec<Generation> {
@@ -150,11 +160,7 @@ impl KeyIndex {
                 }
             }
             _ => {
-                let found = Found {
-                    modified: revision,
-                    created: revision.main,
-                    version: 1,
-                };
+                let found = Found::created_at(revision);
                 generations.push(Generation {
                     created: found.created,
                     version: 1,
@@ -266,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_key_deleted_and_put_in_one_revision_survives_a_compaction_there() {
-        let mut key = KeyIndex::new(revision(2));
+        let mut key = KeyIndex::restored(Found::created_at(revision(2)));
         assert!(key.tombstone(Revision::new(3, 0)));
         key.put(Revision::new(3, 1));
         assert_eq!(key.kept_for_hash(3), Some(Revision::new(3, 1)));
@@ -276,7 +282,7 @@ mod tests {
 
     /// Put at 2 and 4, deleted at 6, put at 8, deleted at 10.
     fn history() -> KeyIndex {
-        let mut key = KeyIndex::new(revision(2));
+        let mut key = KeyIndex::restored(Found::created_at(revision(2)));
         key.put(revision(4));
         assert!(key.tombstone(revision(6)));
         assert!(!key.tombstone(revision(7)));

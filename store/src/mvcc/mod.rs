@@ -3,6 +3,7 @@
 //! Pure: no clock, no randomness, no iteration over hash maps; the same entries in the same order
 //! give the same state on every member.
 
+mod blocks;
 mod compaction;
 mod hash;
 mod index;

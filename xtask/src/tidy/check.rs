@@ -49,7 +49,7 @@ impl fmt::Display for Finding {
 type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// Every rule; the names are for people who read the output.
-const RULES: [(&str, Rule); 12] = [
+const RULES: [(&str, Rule); 16] = [
     ("size", rules::size::check),
     ("line width", rules::width::check),
     ("replicated code", rules::determinism::check),
@@ -62,6 +62,10 @@ const RULES: [(&str, Rule); 12] = [
     ("docs", rules::docs::check),
     ("formats", rules::formats::check),
     ("decisions", rules::decisions::check),
+    ("reference", rules::reference::check),
+    ("changes", rules::changes::check),
+    ("generated", rules::generated::check),
+    ("foreign names", rules::foreign_names::check),
 ];
 
 /// Checks the workspace around this crate.

@@ -42,8 +42,21 @@ pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
         for (line, link) in links(text) {
-            if !tree.exists(&resolve(path, link)) {
-                findings.push(Finding::line(path, line, format!("link to missing {link}")));
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let resolved = if target.is_empty() {
+                path.to_owned()
+            } else {
+                resolve(path, target)
+            };
+            if !tree.exists(&resolved) {
+                findings.push(Finding::line(
+                    path,
+                    line,
+                    format!("link to missing {target}"),
+                ));
+            } else if !anchor.is_empty() && !has_heading(tree, &resolved, anchor) {
+                let text = format!("no heading #{anchor} in {resolved}");
+                findings.push(Finding::line(path, line, text));
             }
         }
     }
@@ -69,7 +82,30 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Numbered relative link targets of a page, without anchors.
+/// Whether a page has the heading that `anchor` means.
+fn has_heading(tree: &Tree, page: &str, anchor: &str) -> bool {
+    let text = tree.text(page).unwrap_or_default();
+    prose(text)
+        .filter_map(|(_, line)| {
+            line.trim_start_matches('#')
+                .strip_prefix(' ')
+                .filter(|_| line.starts_with('#'))
+        })
+        .any(|heading| slug(heading) == anchor)
+}
+
+/// A heading as an anchor: lowercase, spaces as hyphens, other signs left out.
+fn slug(heading: &str) -> String {
+    heading
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_')
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+/// Numbered relative link targets of a page, with their anchors.
 fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     prose(text).flat_map(|(number, line)| {
         let targets = line
@@ -77,8 +113,7 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
             .skip(1)
             .filter_map(|rest| rest.split(')').next());
         targets
-            .filter(|target| !target.contains("://") && !target.starts_with('#'))
-            .filter_map(|target| target.split('#').next())
+            .filter(|target| !target.contains("://"))
             .map(move |target| (number, target))
     })
 }
@@ -169,8 +204,20 @@ mod tests {
     }
 
     #[test]
+    fn anchors_have_to_be_headings_of_the_page() {
+        let page = "# One and two\n[a](#one-and-two) [b](#three) [c](sub/b.md#x)\n";
+        assert_eq!(
+            findings(page),
+            [
+                "no heading #three in docs/a.md",
+                "no heading #x in docs/sub/b.md"
+            ]
+        );
+    }
+
+    #[test]
     fn fenced_blocks_and_addresses_are_left_alone() {
-        let page = "```\n`gone.rs`\n```\n[x](https://example.org/gone.md) [y](sub/b.md#part)\n";
+        let page = "```\n`gone.rs`\n```\n[x](https://example.org/gone.md) [y](sub/b.md)\n";
         assert_eq!(findings(page), Vec::<String>::new());
     }
 }

@@ -1,8 +1,9 @@
-//! A format page names the constant that holds its version and the folder of its golden files.
+//! A format page names the constant that holds its version and the folder of its golden files; a
+//! constant that is a version of a format has a page.
 
 use crate::tidy::check::Finding;
 use crate::tidy::rules::docs::code_spans;
-use crate::tidy::source::{code_lines, has_word};
+use crate::tidy::source::{code_lines, has_word, is_test, parts};
 use crate::tidy::tree::Tree;
 
 const FOLDER: &str = "docs/formats/";
@@ -29,7 +30,46 @@ pub(in crate::tidy) fn check(tree: &Tree) -> Vec<Finding> {
             ));
         }
     }
+    findings.extend(without_page(tree));
     findings
+}
+
+/// Top-level number constants called `..._VERSION` that no format page names.
+fn without_page(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let pages = || {
+        tree.texts(".md")
+            .filter(|(path, _)| path.starts_with(FOLDER))
+    };
+    for (path, text) in tree.texts(".rs").filter(|(path, _)| !is_test(path)) {
+        for (number, line) in code_lines(parts(text).production) {
+            let Some(name) = version_constant(line) else {
+                continue;
+            };
+            let is_named = pages().any(|(_, page)| {
+                let mut spans = code_spans(page);
+                spans.any(|(_, span)| last_segment(span) == name)
+            });
+            if !is_named {
+                let text = format!("no page in {FOLDER} names `{name}`");
+                findings.push(Finding::line(path, number, text));
+            }
+        }
+    }
+    findings
+}
+
+/// The name in `pub const PART_VERSION: u32 = 1;`.
+fn version_constant(line: &str) -> Option<&str> {
+    let rest = line
+        .strip_prefix("pub ")
+        .or_else(|| line.strip_prefix("pub(crate) "));
+    let (name, kind) = rest
+        .unwrap_or(line)
+        .strip_prefix("const ")?
+        .split_once(": ")?;
+    let is_number = kind.starts_with("u32") || kind.starts_with("u64");
+    (is_number && name.ends_with("_VERSION")).then_some(name)
 }
 
 fn is_version(span: &str) -> bool {
@@ -51,6 +91,23 @@ fn last_segment(span: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_without_a_page_is_found() {
+        let source = "pub const PART_VERSION: u32 = 1;\nconst OTHER_VERSION: u64 = 1;\n\
+                      const NAME_VERSION: &str = \"x\";\n    const VERSION: u64 = 1;\n";
+        let tree = Tree::of(&[
+            ("a/src/b.rs", source),
+            ("a/tests/fixtures/v1/x", ""),
+            (
+                "docs/formats/part.md",
+                "`b::PART_VERSION`, `a/tests/fixtures/v1`\n",
+            ),
+        ]);
+        let findings = check(&tree);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].text.contains("OTHER_VERSION"));
+    }
 
     #[test]
     fn a_page_without_version_or_golden_folder_is_found() {

@@ -32,9 +32,10 @@ type Disk = BTreeMap<u64, Vec<u8>>;
 /// What was read back: the vote, and term, index and body of every entry.
 type Held = (Option<Vote>, Vec<(u64, u64, Bytes)>);
 
-/// Remembers what every file held when it was last synced.
+/// Remembers what every file held when it was synced for the first and for the last time.
 #[derive(Debug, Default)]
 struct Recorder {
+    first: Mutex<BTreeMap<u64, Vec<u8>>>,
     synced: Mutex<BTreeMap<u64, Vec<u8>>>,
 }
 
@@ -45,6 +46,10 @@ impl LogIo for Recorder {
         let mut bytes = vec![0; usize::try_from(metadata.len()).map_err(io::Error::other)?];
         file.read_exact_at(&mut bytes, 0)?;
         DiskIo.sync(file)?;
+        self.first
+            .lock()
+            .entry(metadata.ino())
+            .or_insert_with(|| bytes.clone());
         self.synced.lock().insert(metadata.ino(), bytes);
         Ok(())
     }
@@ -89,7 +94,8 @@ async fn held(log: &RaftLog) -> Held {
     (reader.read_vote().await.expect("readable"), entries)
 }
 
-/// The segments in `dir`; each was synced with the very bytes it holds, or before it got its name.
+/// The segments in `dir`; each was synced with its head alone, before it got its name, and later
+/// with the very bytes it holds.
 fn synced_disk(dir: &Path, recorder: &Recorder) -> Disk {
     use std::os::unix::fs::MetadataExt as _;
     let mut disk = Disk::new();
@@ -97,12 +103,17 @@ fn synced_disk(dir: &Path, recorder: &Recorder) -> Disk {
         let path = segment::Segment::path(dir, sequence);
         let inode = std::fs::metadata(&path).unwrap().ino();
         let bytes = std::fs::read(&path).unwrap();
-        if let Some(synced) = recorder.synced.lock().get(&inode) {
-            assert!(
-                *synced == bytes,
-                "segment {sequence}: acknowledged without a sync"
-            );
-        }
+        assert!(
+            recorder.synced.lock().get(&inode) == Some(&bytes),
+            "segment {sequence}: acknowledged without a sync"
+        );
+        let head = &recorder.first.lock()[&inode];
+        assert!(
+            head[after_head(sequence, head)..]
+                .iter()
+                .all(|byte| *byte == 0),
+            "segment {sequence}: named before its head was durable"
+        );
         disk.insert(sequence, bytes);
     }
     disk

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, BufMut as _};
 
-use super::LogError;
+use super::{LogError, LogIo};
 use crate::datadir::durable;
 
 /// Version of the segment format.
@@ -73,12 +73,12 @@ impl Segment {
         prepared: Prepared,
         sequence: u64,
         identity: LogIdentity,
-        first: &[u8],
+        (first, log_io): (&[u8], &dyn LogIo),
     ) -> io::Result<Self> {
         let mut bytes = header(sequence, identity, prepared.size);
         bytes.extend_from_slice(first);
         prepared.file.write_all_at(&bytes, 0)?;
-        durable::sync_data(&prepared.file)?;
+        log_io.sync(&prepared.file)?;
         durable::rename(&Self::spare_path(dir), &Self::path(dir, sequence))?;
         Ok(Self {
             sequence,

@@ -151,7 +151,13 @@ fn begin_log(options: &LogOptions, recovered: &mut Recovered) -> io::Result<(Seg
         batch_start,
         &mut first,
     );
-    let segment = Segment::begin(&options.dir, prepared, 1, options.identity, &first)?;
+    let segment = Segment::begin(
+        &options.dir,
+        prepared,
+        1,
+        options.identity,
+        (&first, options.io.as_ref()),
+    )?;
     recovered.index.files.insert(1, Arc::clone(&segment.file));
     let used = u64::try_from(first.len()).map_err(io::Error::other)?;
     Ok((segment, SEGMENT_HEADER_BYTES + used))

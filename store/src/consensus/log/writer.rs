@@ -236,7 +236,13 @@ impl Writer {
         let first_bytes = u64::try_from(first.len()).map_err(io::Error::other)?;
         let start = SEGMENT_HEADER_BYTES + first_bytes;
         let prepared = self.spares.take(start.saturating_add(needed))?;
-        let next = Segment::begin(&self.dir, prepared, sequence, self.identity, &first)?;
+        let next = Segment::begin(
+            &self.dir,
+            prepared,
+            sequence,
+            self.identity,
+            (&first, self.io.as_ref()),
+        )?;
         self.spares.taken();
         self.index
             .lock()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, Generation, Sequence, SnapshotId};
+pub use holdfast_store::ErrorKind;
 
 use crate::digest::Digest;
 use crate::flaw::Flaw;
@@ -331,27 +332,6 @@ impl fmt::Display for Successor {
             self.generation, self.id, self.started, self.writer, self.key
         )
     }
-}
-
-/// What a caller can do about an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// The request or the settings are wrong.
-    Invalid,
-    /// The thing asked for does not exist.
-    NotFound,
-    /// Something else is there already.
-    Conflict,
-    /// A key, a signature or a permission is missing.
-    Denied,
-    /// Space or a limit ran out.
-    Exhausted,
-    /// Try again, perhaps elsewhere.
-    Unavailable,
-    /// Bytes are not what they must be.
-    Corrupt,
-    /// A fault of this program.
-    Internal,
 }
 
 impl Error {

@@ -1,7 +1,8 @@
-//! The one thread that changes the state.
+//! The one place that changes the state, and the thread that does it.
 //!
 //! Batches of committed entries, checkpoints, compaction steps, defragmentation and snapshot
-//! installs take turns on it, so nothing else ever needs to lock the writer.
+//! installs take turns on the thread. Only a few light entries that find it idle are applied by
+//! who brings them: the way to the thread and back costs more than they do.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use holdfast_proto::etcd::rpc::RequestOp;
+use holdfast_proto::etcd::rpc::request_op::Request as Operation;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -27,6 +30,8 @@ const DIRTY_BYTES_MAX: u64 = 16 << 20;
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 /// Compaction rests this long between its steps, as etcd's does.
 const COMPACTION_REST: Duration = Duration::from_millis(10);
+/// Entries that may be applied without the thread.
+const LIGHT_ENTRIES_MAX: usize = 4;
 /// The longest wait of an idle thread.
 const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 
@@ -39,7 +44,47 @@ pub(crate) struct Batch {
     pub(crate) responders: Vec<Option<ApplyResponder>>,
 }
 
+impl Batch {
+    /// Whether it is applied in less time than it takes to hand over.
+    fn is_light(&self) -> bool {
+        let is_light = |entry: &Entry| match &entry.payload {
+            EntryPayload::Command(command) => command.request.as_ref().is_some_and(is_light),
+            EntryPayload::Blank | EntryPayload::Membership(_) => false,
+        };
+        self.entries.len() <= LIGHT_ENTRIES_MAX && self.entries.iter().all(is_light)
+    }
+}
+
+/// Whether a request reads and writes a few single keys.
+fn is_light(request: &Request) -> bool {
+    match request {
+        Request::Put(_) => true,
+        Request::Txn(txn) => {
+            let operations = txn.success.len() + txn.failure.len();
+            operations <= LIGHT_ENTRIES_MAX
+                && txn.compare.len() <= LIGHT_ENTRIES_MAX
+                && txn
+                    .compare
+                    .iter()
+                    .all(|compare| compare.range_end.is_empty())
+                && txn.success.iter().chain(&txn.failure).all(is_of_one_key)
+        }
+        _ => false,
+    }
+}
+
+fn is_of_one_key(operation: &RequestOp) -> bool {
+    match &operation.request {
+        Some(Operation::RequestPut(_)) => true,
+        Some(Operation::RequestRange(range)) => range.range_end.is_empty(),
+        Some(Operation::RequestDeleteRange(range)) => range.range_end.is_empty(),
+        Some(Operation::RequestTxn(_)) | None => false,
+    }
+}
+
 enum Job {
+    /// Nothing but a look at what is due.
+    Tend,
     Apply {
         batch: Batch,
         done: Done,
@@ -79,6 +124,10 @@ struct Shared {
 /// Gives work to the apply thread; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct ApplyHandle {
+    // Dropped before the queue: the thread is the last to have it.
+    worker: Arc<Mutex<Worker>>,
+    /// Whether the caller may do the thread's work: others run the rest of the process meanwhile.
+    may_work: bool,
     jobs: SyncSender<Job>,
     shared: Arc<Shared>,
 }
@@ -106,14 +155,24 @@ pub(crate) fn spawn(
     };
     worker.publish_position();
     worker.publish_membership();
+    let worker = Arc::new(Mutex::new(worker));
+    let own = Arc::clone(&worker);
     let thread = std::thread::Builder::new()
         .name("holdfast-apply".to_owned())
-        .spawn(move || worker.run(&queue))
+        .spawn(move || run(&own, &queue))
         .map_err(|source| Error::Io {
             doing: "start the apply thread",
             source,
         })?;
-    Ok((ApplyHandle { jobs, shared }, thread))
+    let may_work = tokio::runtime::Handle::try_current()
+        .is_ok_and(|runtime| runtime.metrics().num_workers() > 1);
+    let handle = ApplyHandle {
+        worker,
+        may_work,
+        jobs,
+        shared,
+    };
+    Ok((handle, thread))
 }
 
 impl ApplyHandle {
@@ -132,7 +191,32 @@ impl ApplyHandle {
 
     /// Applies a batch in one transaction and answers its responders.
     pub(crate) async fn apply(&self, batch: Batch) -> Result<(), Error> {
-        self.run(|done| Job::Apply { batch, done }).await
+        match self.apply_here(batch) {
+            Ok(result) => result,
+            Err(batch) => self.run(|done| Job::Apply { batch, done }).await,
+        }
+    }
+
+    /// Applies a light batch here when the thread is idle; gives it back otherwise.
+    fn apply_here(&self, batch: Batch) -> Result<Result<(), Error>, Batch> {
+        if !self.may_work || !batch.is_light() {
+            return Err(batch);
+        }
+        let Some(mut worker) = self.worker.try_lock() else {
+            return Err(batch);
+        };
+        if worker.has_work() {
+            return Err(batch);
+        }
+        let was_clean = worker.dirty_since.is_none();
+        let result = worker.apply(batch);
+        worker.check(&result);
+        drop(worker);
+        if was_clean && self.jobs.try_send(Job::Tend).is_err() {
+            // A full queue: the thread will look at what is due by itself.
+            tracing::debug!("the apply thread is busy");
+        }
+        Ok(result)
     }
 
     /// Makes everything applied so far durable.
@@ -167,6 +251,32 @@ impl ApplyHandle {
     }
 }
 
+/// The thread.
+fn run(worker: &Mutex<Worker>, queue: &Receiver<Job>) {
+    loop {
+        let patience = worker.lock().patience();
+        let job = match queue.recv_timeout(patience) {
+            Ok(job) => Some(job),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        let mut worker = worker.lock();
+        if let Some(job) = job {
+            worker.handle(job);
+        }
+        worker.tend();
+    }
+    worker.lock().close();
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker")
+            .field("applier", &self.applier)
+            .finish_non_exhaustive()
+    }
+}
+
 struct Worker {
     applier: Applier,
     space: Arc<Space>,
@@ -180,18 +290,25 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, queue: &Receiver<Job>) {
-        loop {
-            match queue.recv_timeout(self.patience()) {
-                Ok(job) => self.handle(job),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            if !self.is_broken {
-                let upkeep = self.upkeep();
-                self.check(&upkeep);
-            }
+    /// Whether the thread is needed before anything else is applied.
+    fn has_work(&self) -> bool {
+        self.is_broken || self.compacting || self.is_checkpoint_due()
+    }
+
+    fn is_checkpoint_due(&self) -> bool {
+        self.dirty_since
+            .is_some_and(|since| since.elapsed() >= CHECKPOINT_INTERVAL)
+            || self.applier.dirty_bytes() >= DIRTY_BYTES_MAX
+    }
+
+    fn tend(&mut self) {
+        if !self.is_broken {
+            let upkeep = self.upkeep();
+            self.check(&upkeep);
         }
+    }
+
+    fn close(&mut self) {
         if !self.is_broken && self.dirty_since.is_some() {
             let last = self.checkpoint();
             self.check(&last);
@@ -213,15 +330,18 @@ impl Worker {
 
     fn handle(&mut self, job: Job) {
         if self.is_broken {
-            let (Job::Apply { done, .. }
-            | Job::Checkpoint { done }
-            | Job::Defragment { done }
-            | Job::Compacted { done }
-            | Job::Install { done, .. }) = job;
-            answer(done, Err(Error::Poisoned));
+            match job {
+                Job::Tend => {}
+                Job::Apply { done, .. }
+                | Job::Checkpoint { done }
+                | Job::Defragment { done }
+                | Job::Compacted { done }
+                | Job::Install { done, .. } => answer(done, Err(Error::Poisoned)),
+            }
             return;
         }
         match job {
+            Job::Tend => {}
             Job::Apply { batch, done } => {
                 let result = self.apply(batch);
                 self.finish(done, result);
@@ -323,10 +443,7 @@ impl Worker {
                 }
             }
         }
-        let Some(since) = self.dirty_since else {
-            return Ok(());
-        };
-        if since.elapsed() >= CHECKPOINT_INTERVAL || self.applier.dirty_bytes() >= DIRTY_BYTES_MAX {
+        if self.dirty_since.is_some() && self.is_checkpoint_due() {
             self.checkpoint()?;
         }
         Ok(())

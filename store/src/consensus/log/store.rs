@@ -7,13 +7,14 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::super::membership::{decode_plain_membership, encode_plain_membership};
 use super::super::types::{LogEntry, LogId, Payload, Proposal, TypeConfig, Vote, log_id, term_of};
@@ -22,7 +23,7 @@ use super::record::{self, BodyKind, EntryRecord, Head, Place, Record};
 use super::recovery::{self, Recovered};
 use super::segment::{Prepared, SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES, Segment};
 use super::spare::Spares;
-use super::writer::{Job, Writer};
+use super::writer::{Desk, Job, Writer, closed};
 use super::{LogError, LogOptions};
 
 /// Batches waiting for the writer.
@@ -36,7 +37,7 @@ const READ_BYTES_MAX: usize = 4 << 20;
 #[derive(Debug)]
 pub struct RaftLog {
     index: Arc<Mutex<Index>>,
-    jobs: Option<mpsc::Sender<Job>>,
+    desk: Option<Desk>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,14 +85,15 @@ impl RaftLog {
             buffer: Vec::new(),
             placed: Vec::new(),
             failed: None,
+            last_sync: Duration::ZERO,
         };
-        let (jobs, queue) = mpsc::channel(QUEUE_MAX);
+        let (desk, run) = Desk::new(writer, QUEUE_MAX);
         let thread = std::thread::Builder::new()
             .name("holdfast-log".to_owned())
-            .spawn(move || writer.run(queue))?;
+            .spawn(run)?;
         Ok(Self {
             index,
-            jobs: Some(jobs),
+            desk: Some(desk),
             thread: Some(thread),
         })
     }
@@ -103,9 +105,8 @@ impl RaftLog {
         }
     }
 
-    async fn submit(&self, job: Job) -> io::Result<()> {
-        let jobs = self.jobs.as_ref().ok_or_else(closed)?;
-        jobs.send(job).await.or(Err(closed()))
+    fn desk(&self) -> io::Result<&Desk> {
+        self.desk.as_ref().ok_or_else(closed)
     }
 
     async fn wait(
@@ -113,24 +114,20 @@ impl RaftLog {
         job: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Job,
     ) -> io::Result<()> {
         let (done, result) = oneshot::channel();
-        self.submit(job(done)).await?;
+        self.desk()?.submit(job(done)).await?;
         result.await.unwrap_or_else(|_| Err(closed()))
     }
 }
 
 impl Drop for RaftLog {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.desk = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
             tracing::error!("the raft log's writer panicked");
         }
     }
-}
-
-fn closed() -> io::Error {
-    io::Error::other("the raft log is closed")
 }
 
 /// Makes the first segment of a new log.
@@ -184,11 +181,12 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
-        let jobs = self.jobs.as_ref().ok_or_else(closed)?;
-        match jobs.try_send(Job::Committed(committed)) {
-            // A later position will be saved; restart replays a little more.
-            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => Ok(()),
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(closed()),
+        let desk = self.desk()?;
+        match desk.do_here(Job::Committed(committed)) {
+            // When there is no room for it a later position will be saved; restart replays a
+            // little more.
+            Some(job) => desk.try_submit(job),
+            None => Ok(()),
         }
     }
 
@@ -227,11 +225,15 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
                 records.push(record);
             }
         }
-        self.submit(Job::Append {
+        let job = Job::Append {
             entries: records,
             done: callback,
-        })
-        .await
+        };
+        let desk = self.desk()?;
+        match desk.do_here(job) {
+            Some(job) => desk.submit(job).await,
+            None => Ok(()),
+        }
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {

@@ -1,16 +1,22 @@
-//! The one thread that writes the log.
+//! Writing the log: one writer, on one thread.
 //!
 //! Whatever is queued becomes one batch: one write, one sync, then the answers. The first error
 //! is final: nothing is acknowledged after it, and the files are not touched again.
+//!
+//! A single small entry that finds the writer idle is written where it is appended: the way to the
+//! thread and back costs more than the disk. See [`Desk`].
 
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use openraft::storage::IOFlushed;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::super::types::{LogId, TypeConfig, Vote, log_id};
 use super::index::Index;
@@ -22,6 +28,13 @@ use crate::datadir::durable;
 
 /// Bytes of records gathered into one batch.
 const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// More than the payload of any record but an entry's; a generous bound saves a second encoding.
+const OTHER_BYTES_MAX: usize = 128;
+/// The largest record written where it is appended.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+/// After a sync as slow as this nothing is written where it is appended until one is faster.
+const SLOW_SYNC: Duration = Duration::from_millis(4);
 
 pub(super) type Done = oneshot::Sender<io::Result<()>>;
 
@@ -44,6 +57,87 @@ pub(super) enum Job {
         upto: LogId,
         done: Done,
     },
+}
+
+/// Where the log's one owner finds its writer.
+pub(super) struct Desk {
+    writer: Arc<Mutex<Writer>>,
+    /// Jobs that the thread has not finished. Only the owner adds to it, so that the writer is the
+    /// owner's as long as it is 0.
+    pending: Arc<AtomicUsize>,
+    jobs: mpsc::Sender<Job>,
+    /// Whether the caller may wait for the disk: others run the rest of the process meanwhile.
+    may_wait: bool,
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk")
+            .field("pending", &self.pending)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    /// A desk for `writer`, and what its thread runs.
+    pub(super) fn new(writer: Writer, queue: usize) -> (Self, impl FnOnce() + Send + 'static) {
+        let (jobs, queue) = mpsc::channel(queue);
+        let desk = Self {
+            writer: Arc::new(Mutex::new(writer)),
+            pending: Arc::default(),
+            jobs,
+            may_wait: tokio::runtime::Handle::try_current()
+                .is_ok_and(|runtime| runtime.metrics().num_workers() > 1),
+        };
+        let (writer, pending) = (Arc::clone(&desk.writer), Arc::clone(&desk.pending));
+        (desk, move || run(&writer, &pending, queue))
+    }
+
+    /// Does `job` here when it is small and the writer has nothing else to do; gives it back
+    /// otherwise.
+    pub(super) fn do_here(&self, job: Job) -> Option<Job> {
+        // Pairs with the thread's: what it wrote is seen.
+        if !self.may_wait || self.pending.load(Ordering::Acquire) != 0 {
+            return Some(job);
+        }
+        let mut writer = self.writer.lock();
+        let is_quick = match &job {
+            Job::Committed(_) => writer.has_room(record::record_bytes(OTHER_BYTES_MAX)),
+            Job::Append { entries, .. } => match entries.as_slice() {
+                [entry] => writer.is_quick(record::entry_bytes(entry)),
+                _ => false,
+            },
+            Job::Vote { .. } | Job::Truncate { .. } | Job::Purge { .. } => false,
+        };
+        if !is_quick {
+            return Some(job);
+        }
+        writer.serve(job, || None);
+        None
+    }
+
+    /// Gives `job` to the thread.
+    pub(super) async fn submit(&self, job: Job) -> io::Result<()> {
+        self.pending.fetch_add(1, Ordering::AcqRel);
+        self.jobs.send(job).await.or(Err(closed()))
+    }
+
+    /// As [`Desk::submit`], unless the queue is full.
+    pub(super) fn try_submit(&self, job: Job) -> io::Result<()> {
+        self.pending.fetch_add(1, Ordering::AcqRel);
+        match self.jobs.try_send(job) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.pending.fetch_sub(1, Ordering::AcqRel);
+                Ok(())
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(closed()),
+        }
+    }
+}
+
+pub(super) fn closed() -> io::Error {
+    io::Error::other("the raft log is closed")
 }
 
 enum Ack {
@@ -73,6 +167,22 @@ pub(super) struct Writer {
     pub(super) buffer: Vec<u8>,
     pub(super) placed: Vec<(u64, Place)>,
     pub(super) failed: Option<Failure>,
+    /// How long the last sync took.
+    pub(super) last_sync: Duration,
+}
+
+/// Serves the queue until it is closed.
+fn run(writer: &Mutex<Writer>, pending: &AtomicUsize, mut jobs: mpsc::Receiver<Job>) {
+    while let Some(job) = jobs.blocking_recv() {
+        let mut done = 1;
+        writer.lock().serve(job, || {
+            let job = jobs.try_recv().ok()?;
+            done += 1;
+            Some(job)
+        });
+        pending.fetch_sub(done, Ordering::Release);
+    }
+    writer.lock().spares.stop();
 }
 
 /// The error after which the log takes nothing more.
@@ -99,34 +209,42 @@ impl Failure {
 }
 
 impl Writer {
-    /// Serves `jobs` until the queue is closed.
-    pub(super) fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+    /// Does `job` and what `more` has besides, as one batch, and answers.
+    fn serve(&mut self, job: Job, mut more: impl FnMut() -> Option<Job>) {
         let mut acks = Vec::new();
-        while let Some(job) = jobs.blocking_recv() {
-            let mut needs_sync = false;
-            let mut result = self.add(job, &mut acks, &mut needs_sync);
-            while result.is_ok()
-                && self.buffer.len() < BATCH_BYTES_MAX
-                && let Ok(job) = jobs.try_recv()
-            {
-                result = self.add(job, &mut acks, &mut needs_sync);
-            }
-            let result = result.and_then(|()| self.flush(needs_sync));
-            if let Err(error) = &result
-                && self.failed.is_none()
-            {
-                tracing::error!(%error, "the raft log failed; the member takes no more writes");
-                self.failed = Some(Failure::new(error));
-            }
-            for ack in acks.drain(..) {
-                let ok = match &self.failed {
-                    Some(failure) => Err(failure.to_error()),
-                    None => Ok(()),
-                };
-                self.complete(ack, ok);
-            }
+        let mut needs_sync = false;
+        let mut result = self.add(job, &mut acks, &mut needs_sync);
+        while result.is_ok()
+            && self.buffer.len() < BATCH_BYTES_MAX
+            && let Some(job) = more()
+        {
+            result = self.add(job, &mut acks, &mut needs_sync);
         }
-        self.spares.stop();
+        let result = result.and_then(|()| self.flush(needs_sync));
+        if let Err(error) = &result
+            && self.failed.is_none()
+        {
+            tracing::error!(%error, "the raft log failed; the member takes no more writes");
+            self.failed = Some(Failure::new(error));
+        }
+        for ack in acks {
+            let ok = match &self.failed {
+                Some(failure) => Err(failure.to_error()),
+                None => Ok(()),
+            };
+            self.complete(ack, ok);
+        }
+    }
+
+    /// Whether a record of so many bytes fits into the segment.
+    fn has_room(&self, bytes: usize) -> bool {
+        let needed = u64::try_from(bytes + record::record_bytes(0)).unwrap_or(u64::MAX);
+        self.next_place().offset.saturating_add(needed) <= self.segment.size
+    }
+
+    /// Whether a record of so many bytes will be durable soon.
+    fn is_quick(&self, bytes: usize) -> bool {
+        bytes <= SMALL_BYTES_MAX && self.last_sync < SLOW_SYNC && self.has_room(bytes)
     }
 
     fn check(&self) -> io::Result<()> {
@@ -198,13 +316,11 @@ impl Writer {
     fn put(&mut self, record: &Record) -> io::Result<Place> {
         let needed = match record {
             Record::Entry(entry) => record::entry_bytes(entry),
-            // The others are small; a generous bound saves a second encoding.
-            _ => record::record_bytes(128),
+            _ => record::record_bytes(OTHER_BYTES_MAX),
         };
-        let needed = u64::try_from(needed).map_err(io::Error::other)?;
-        let end_bytes = u64::try_from(record::record_bytes(0)).unwrap_or(0);
-        if self.next_place().offset.saturating_add(needed + end_bytes) > self.segment.size {
-            self.roll_over(needed + end_bytes)?;
+        if !self.has_room(needed) {
+            let needed = needed + record::record_bytes(0);
+            self.roll_over(u64::try_from(needed).map_err(io::Error::other)?)?;
         }
         let place = self.next_place();
         let batch_start = u32::try_from(self.offset).map_err(io::Error::other)?;
@@ -263,10 +379,11 @@ impl Writer {
             self.segment.file.write_all_at(&self.buffer, self.offset)?;
         }
         if needs_sync {
-            let started = tokio::time::Instant::now();
+            let started = Instant::now();
             self.io.sync(&self.segment.file)?;
+            self.last_sync = started.elapsed();
             if let Some(observer) = &self.observer {
-                observer.synced(started.elapsed(), self.buffer.len());
+                observer.synced(self.last_sync, self.buffer.len());
             }
         }
         self.offset = self.next_place().offset;

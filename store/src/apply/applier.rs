@@ -31,7 +31,7 @@ impl Default for StateOptions {
     fn default() -> Self {
         Self {
             quota_bytes: 0,
-            cache_bytes: 128 << 20,
+            cache_bytes: 64 << 20,
             load_threads: 0,
         }
     }

@@ -63,7 +63,8 @@ pub struct MemberOptions {
     pub auto_compaction: AutoCompaction,
     /// The version published as the cluster's, as `major.minor.0`.
     pub cluster_version: String,
-    /// Memory for cached pages of the state, in bytes. Default 128 MiB.
+    /// Memory for cached pages of the state, in bytes; the system caches the file besides. Default
+    /// 64 MiB.
     pub cache_bytes: usize,
     /// Bytes of a raft log segment. Default 64 MiB.
     pub log_segment_bytes: u64,
@@ -96,7 +97,7 @@ impl MemberOptions {
             election_timeout: Duration::from_secs(1),
             auto_compaction: AutoCompaction::Off,
             cluster_version: "3.7.0".to_owned(),
-            cache_bytes: 128 << 20,
+            cache_bytes: 64 << 20,
             log_segment_bytes: SEGMENT_BYTES_DEFAULT,
             reserve_bytes: 16 << 20,
             scrub: ScrubOptions::default(),

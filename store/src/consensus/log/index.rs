@@ -8,8 +8,9 @@ use std::sync::Arc;
 use super::super::types::{LogEntry, LogId, Vote, log_id};
 use super::record::{Head, Place};
 
-/// Bytes of entries kept in memory once they are written.
-const CACHE_BYTES_MAX: usize = 32 << 20;
+/// Bytes of entries kept in memory once they are written: enough for what is about to be applied
+/// or replicated. What is older is read from the file.
+const CACHE_BYTES_MAX: usize = 4 << 20;
 
 /// Where one entry stands.
 #[derive(Debug, Clone, Copy)]

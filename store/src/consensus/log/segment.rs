@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ pub(super) const SEGMENT_HEADER_BYTES: u64 = 64;
 /// The smallest segment.
 pub(super) const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const HEADER_BYTES: usize = 64;
+/// More than [`Segment::begin`] writes.
+const BEGIN_BYTES_MAX: usize = 4096;
 const MAGIC: &[u8; 8] = b"HFRAFTLG";
 const SUFFIX: &str = ".log";
 const SPARE: &str = "spare";
@@ -160,6 +162,26 @@ impl Prepared {
             }
         })?;
         Ok(Self { file, size })
+    }
+
+    /// The spare file that an earlier process left in `dir`, when it is whole, has `size` bytes
+    /// and was not begun: what is written to it first goes to its start.
+    pub(super) fn reopen(dir: &Path, size: u64) -> io::Result<Option<Self>> {
+        let path = Segment::spare_path(dir);
+        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let metadata = file.metadata()?;
+        let on_disk = metadata.blocks().saturating_mul(512);
+        if metadata.len() != size || on_disk < size || size < SEGMENT_BYTES_MIN {
+            return Ok(None);
+        }
+        let mut start = [0; BEGIN_BYTES_MAX];
+        file.read_exact_at(&mut start, 0)?;
+        let is_untouched = start.iter().all(|byte| *byte == 0);
+        Ok(is_untouched.then_some(Self { file, size }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The next segment, prepared ahead of need on a thread of its own.
+//! The next segment, prepared ahead of need on a thread of its own, or left by an earlier process.
 //!
 //! It is also the log's reserve: as long as it exists, what was admitted fits. When it cannot be
 //! made for want of space, the member refuses writes before the log itself runs out.
@@ -118,8 +118,13 @@ impl Drop for Spares {
 
 impl Shared {
     fn run(&self) {
+        let mut left = Prepared::reopen(&self.dir, self.affordable_size());
         loop {
-            let made = Prepared::create(&self.dir, self.affordable_size());
+            let made = match std::mem::replace(&mut left, Ok(None)) {
+                Ok(Some(left)) => Ok(left),
+                Ok(None) => Prepared::create(&self.dir, self.affordable_size()),
+                Err(error) => Err(error),
+            };
             let mut slot = self.slot.lock();
             if matches!(*slot, Slot::Stopped) {
                 return;

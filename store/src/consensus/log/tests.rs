@@ -398,3 +398,63 @@ async fn many_appends_share_one_sync() {
     let syncs = counting.0.load(Ordering::Relaxed);
     assert!(syncs < 250, "{syncs} syncs for 500 appends");
 }
+
+/// The spare's inode, once it is whole.
+async fn spare(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let found = std::fs::metadata(segment::Segment::spare_path(dir));
+        if let Ok(found) = found
+            && found.len() == 64 << 10
+            && found.blocks() * 512 >= found.len()
+        {
+            return found.ino();
+        }
+        assert!(tokio::time::Instant::now() < deadline, "no spare");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_spare_that_an_earlier_run_left_is_used_and_one_that_was_begun_is_not() {
+    let dir = TempDir::new().unwrap();
+    drop(open(dir.path()));
+    let first = spare(dir.path()).await;
+    drop(open(dir.path()));
+    assert_eq!(spare(dir.path()).await, first);
+
+    let begun = segment::Segment::spare_path(dir.path());
+    let begun = std::fs::OpenOptions::new().write(true).open(begun).unwrap();
+    begun.write_all_at(b"HFRAFTLG", 0).unwrap();
+    let mut log = open(dir.path());
+    for index in 1..=40 {
+        append(&mut log, [entry(1, index, 4000)]).await;
+    }
+    let before = contents(&log).await;
+    drop(log);
+    assert_eq!(contents(&open(dir.path())).await, before);
+    assert_ne!(spare(dir.path()).await, first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn single_entries_and_batches_in_turn_keep_their_order() {
+    let dir = TempDir::new().unwrap();
+    let mut log = open(dir.path());
+    let mut next = 1;
+    for round in 0..200 {
+        let count = if round % 3 == 0 { 5 } else { 1 };
+        let entries: Vec<_> = (next..next + count)
+            .map(|index| entry(1, index, 300))
+            .collect();
+        append(&mut log, entries).await;
+        log.save_committed(Some(log_id(1, next))).await.unwrap();
+        next += count;
+    }
+    let before = contents(&log).await;
+    drop(log);
+    let log = open(dir.path());
+    let indexes: Vec<u64> = contents(&log).await.iter().map(|found| found.1).collect();
+    assert_eq!(indexes, (1..next).collect::<Vec<_>>());
+    assert_eq!(contents(&log).await, before);
+}

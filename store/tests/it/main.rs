@@ -29,4 +29,5 @@ mod member;
 mod member_restore;
 mod model;
 mod small_disk;
+mod stop;
 mod watch_stream;

@@ -72,10 +72,22 @@ fn put_get_and_del_answer_alike_with_every_flag() -> Result<()> {
         "get a/ --prefix --min-create-rev=3 --max-create-rev=8 -w json",
         "get a/ --prefix --min-mod-rev=5 --limit=1 -w json",
         "get a/ --prefix --min-mod-rev=5 --count-only -w json",
+        "get a/ --prefix --stream",
+        "get a/ --prefix --stream -w json",
+        "get a/ --prefix --stream --limit=2 -w json",
+        "get a/ --prefix --stream --rev=5 -w json",
+        "get a/ --prefix --stream --keys-only -w json",
+        "get a/ --prefix --stream --count-only -w json",
+        "get a/ --prefix --stream --rev=99999",
+        "get a/ --prefix --stream --sort-by=MODIFY --order=DESCEND -w json",
+        "get a/ --prefix --stream --min-mod-rev=5 -w json",
+        "get nothing --stream -w json",
         "del a/10 --prev-kv -w json",
         "del nothing -w json",
         "del nothing",
         "del a/1 a/2 --prev-kv",
+        "del a/2 --range --prev-kv",
+        "del a/2 a/3 --range --prev-kv -w json",
         "del b --from-key -w json",
         "get a/ --prefix -w json",
         "get a/1 --rev=2 -w json",
@@ -153,6 +165,8 @@ fn leases_answer_alike() -> Result<()> {
     let id = |text: &str| text.split(' ').nth(1).map(str::to_owned);
     script.step("lease list")?;
     script.remember("$LEASE", "lease grant 600", id)?;
+    script.step("lease list")?;
+    script.step("lease list -w json")?;
     script.remember("$OTHER", "lease grant 5000", id)?;
     script.steps(&[
         "put l/1 x --lease=$LEASE",
@@ -195,6 +209,7 @@ fn watches_print_alike() -> Result<()> {
         ("watch a/ --prefix --rev=6 --prev-kv", 16),
         ("watch c/1 c/3 --rev=1 --prev-kv", 16),
         ("watch a/2 --rev=7", 6),
+        ("watch a/2 --rev=7 --progress-notify", 6),
     ] {
         let seen = script.tools().map(|tool| watch(&tool, line, count));
         let [real, ours] = seen;
@@ -241,6 +256,9 @@ fn compaction_and_maintenance_answer_alike() -> Result<()> {
         "endpoint health",
         "endpoint health -w json",
         "endpoint status -w json",
+        "endpoint health --cluster -w json",
+        "endpoint status --cluster -w json",
+        "endpoint hashkv --cluster -w json",
         "endpoint hashkv -w json",
         "endpoint hashkv --rev=5 -w json",
         "endpoint hashkv --rev=9999 -w json",

@@ -268,6 +268,12 @@ fn compare_all(harness: &mut Harness, oracle: &Oracle) {
             "at {revision}"
         );
     }
+    for lost in [1, oracle.compacted() - 1] {
+        if lost < oracle.compacted() {
+            let events = state.events(lost, oracle.revision(), usize::MAX);
+            assert!(matches!(events, Err(Error::Compacted)), "{events:?}");
+        }
+    }
     let from = (oracle.compacted() + 1).max(2);
     let mut events = Vec::new();
     let mut next = from;

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_store::Error;
 use holdfast_store::apply::NoEvents;
 use holdfast_store::member::{Member, MemberOptions};
 use tempfile::TempDir;
@@ -44,10 +45,12 @@ async fn child_that_writes_until_it_is_killed() {
             for at in 0_u64.. {
                 let number = first + at * WRITERS + writer;
                 let value = number.to_string().repeat(40);
-                member
-                    .propose(put(&format!("key-{number}"), value.as_bytes()))
-                    .await
-                    .unwrap();
+                let key = format!("key-{number}");
+                // A full disk is waited for: some rounds fill it.
+                while let Err(error) = member.propose(put(&key, value.as_bytes())).await {
+                    assert!(matches!(error, Error::NoSpace | Error::Timeout), "{error}");
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
                 let mut out = std::io::stdout().lock();
                 writeln!(out, "ACK {number}").unwrap();
                 out.flush().unwrap();
@@ -152,7 +155,8 @@ async fn assert_all_there(dir: &Path, acknowledged: &[u64], round: u32) {
 }
 
 /// On a real file system that forgets what was not synced: the log, the state, and the order in
-/// which one is cut behind the other.
+/// which one is cut behind the other. In every other round the disk fills up first, so that the
+/// state cannot be made durable while the log goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loss_of_power_at_random_moments_loses_no_acknowledged_write() {
     let Some(disk) = SmallDisk::mount(FileSystem::Ext4, 192) else {
@@ -166,9 +170,17 @@ async fn a_loss_of_power_at_random_moments_loses_no_acknowledged_write() {
         let patience = Duration::from_millis(200 + u64::from(rand::random::<u8>()) * 4);
         let writing = Arc::clone(&disk);
         let fresh = tokio::task::spawn_blocking(move || {
-            let dir = writing.folder("member");
-            let fresh = write_and_kill(&dir, first, patience, || writing.cut_power());
+            let (dir, others) = (writing.folder("member"), writing.folder("others"));
+            let last_act = || {
+                if round % 2 == 1 {
+                    writing.fill(&others);
+                    std::thread::park_timeout(patience);
+                }
+                writing.cut_power();
+            };
+            let fresh = write_and_kill(&dir, first, patience, last_act);
             writing.power_up();
+            std::fs::remove_dir_all(others).unwrap();
             fresh
         });
         let fresh = fresh.await.unwrap();

@@ -30,6 +30,27 @@ pub(crate) struct NewKeys {
     pub(crate) signing_file: PathBuf,
 }
 
+/// The keys in `dir` where both are there already, new ones otherwise. Says whether they are new.
+pub(crate) fn find_or_generate(dir: &Path) -> Result<(NewKeys, bool), Failure> {
+    let (identity_file, signing_file) = (dir.join(IDENTITY_FILE), dir.join(SIGNING_FILE));
+    if !(identity_file.exists() && signing_file.exists()) {
+        return generate(dir).map(|made| (made, true));
+    }
+    let unusable = |file: &Path| format!("the key {} cannot be used", file.display());
+    let identities = Identities::load(&identity_file).or_fail(unusable(&identity_file))?;
+    let recipient = identities.recipients().first().cloned().ok_or_else(|| {
+        Failure::new(ErrorName::Denied, unusable(&identity_file)).because_of("it holds no identity")
+    })?;
+    let verifier = Verifier::load(&signing_file).or_fail(unusable(&signing_file))?;
+    let found = NewKeys {
+        recipient,
+        verifier,
+        identity_file,
+        signing_file,
+    };
+    Ok((found, false))
+}
+
 /// Makes an age identity and a signing key in `dir`; existing files are refused.
 pub(crate) fn generate(dir: &Path) -> Result<NewKeys, Failure> {
     let (identity_file, signing_file) = (dir.join(IDENTITY_FILE), dir.join(SIGNING_FILE));
@@ -105,8 +126,8 @@ pub(crate) fn trust(settings: &Settings) -> Result<Trust, Failure> {
             ),
         )
         .next(
-            "put the public key (`holdfast key show` on the host that takes the backups) into \
-             `restore.trusted_signers`",
+            "`holdfast init` makes the keys where backups are to be taken; elsewhere put the public \
+             key (`holdfast key show` on the host that takes them) into `restore.trusted_signers`",
         ));
     }
     Ok(Trust::in_keys(keys))
@@ -140,7 +161,12 @@ pub(crate) fn reading_with(settings: &Settings, identity: Option<&Path>) -> Resu
     if let Some(file) = identity {
         let loaded = Identities::load(file);
         let what = format!("the age identity {} cannot be used", file.display());
-        keys.identities = Some(loaded.or_fail(what)?);
+        let loaded = loaded.or_fail(what).map_err(|failure| {
+            failure.next(
+                "name the file that holds the age identity: AGE-SECRET-KEY-1... or an ssh key",
+            )
+        })?;
+        keys.identities = Some(loaded);
     }
     Ok(keys)
 }

@@ -12,15 +12,17 @@ use std::thread;
 use futures::StreamExt as _;
 use holdfast_store::ErrorKind;
 use holdfast_store::bolt::{FileSource, Report};
-use holdfast_store::datadir::durable;
+use holdfast_store::datadir::{bootstrap, durable};
 use holdfast_store::etcd_file::{EtcdFile, Status, Trailer, check_trailer};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::etcd_datadir::{
-    DataDirPlan, DataDirWritten, NewCluster, content_error, write_etcd_datadir,
+    DataDirPlan, DataDirWritten, NewCluster, bumped_revision, content_error, write_etcd_datadir,
 };
+use crate::inspect;
 use crate::source::SnapshotStream;
+use crate::staging::refuse_existing;
 
 /// How many of a damaged file's problems an error lists.
 const PROBLEMS_SHOWN: usize = 5;
@@ -203,9 +205,68 @@ pub fn hash_kv(path: &Path, revision: i64) -> Result<SnapshotHashKv> {
 pub fn restore(options: &SnapshotRestore) -> Result<SnapshotRestored> {
     let plan = restore_plan(options)?;
     let source = open(&options.snapshot)?;
+    let file = checked(options, &source)?;
+    let written: DataDirWritten = write_etcd_datadir(&file, &plan)?;
+    Ok(SnapshotRestored {
+        data_dir: plan.data_dir,
+        member_id: written.member_id.to_string(),
+        cluster_id: written.cluster_id.to_string(),
+        revision: written.revision,
+        compact_revision: written.compact_revision,
+        database_size: written.database_size,
+    })
+}
+
+/// The same for our own store: a data directory that `holdfast store` starts from.
+pub fn restore_for_store(options: &SnapshotRestore) -> Result<SnapshotRestored> {
+    let plan = restore_plan(options)?;
+    if plan.wal_dir.is_some() {
+        let reason = "the bundled store keeps its log in the data directory: no --wal-dir".into();
+        return Err(Error::Refused { reason });
+    }
+    refuse_existing(&plan.data_dir)?;
+    let source = open(&options.snapshot)?;
+    let file = checked(options, &source)?;
+    let newest = file.newest_revision().map_err(content_error)?;
+    let revision = bumped_revision(newest, plan.bump_revision)?;
+    let members = plan.cluster.members.iter();
+    let cluster = bootstrap::NewCluster {
+        name: plan.name,
+        initial_cluster: members
+            .map(|member| (member.name.clone(), member.peer_urls.clone()))
+            .collect(),
+        token: plan.cluster.token.clone(),
+    };
+    let changes = bootstrap::Changes {
+        bump: revision.saturating_sub(newest),
+        mark_compacted: plan.mark_compacted,
+        clear_alarms: plan.clear_alarms,
+    };
+    let compacted = file.compact_revision().map_err(content_error)?;
+    let written = bootstrap::write_data_dir(&plan.data_dir, &options.snapshot, &cluster, changes)
+        .map_err(|error| inspect::unreadable(&error))?;
+    Ok(SnapshotRestored {
+        data_dir: plan.data_dir,
+        member_id: written.ids.member.to_string(),
+        cluster_id: written.ids.cluster.to_string(),
+        revision: written.revision,
+        compact_revision: if plan.mark_compacted {
+            written.revision
+        } else {
+            compacted
+        },
+        database_size: file.status().map_err(content_error)?.total_size,
+    })
+}
+
+/// The snapshot, when its digest and every page hold.
+fn checked<'a>(
+    options: &SnapshotRestore,
+    source: &'a FileSource,
+) -> Result<EtcdFile<&'a FileSource>> {
     if !options.skip_hash_check
         && let DigestState::Missing = digest_state(
-            check_trailer(&source).map_err(content_error)?,
+            check_trailer(source).map_err(content_error)?,
             &options.snapshot,
         )?
     {
@@ -216,17 +277,9 @@ pub fn restore(options: &SnapshotRestore) -> Result<SnapshotRestored> {
             ),
         });
     }
-    let file = EtcdFile::open(&source).map_err(content_error)?;
+    let file = EtcdFile::open(source).map_err(content_error)?;
     check_pages(&file.check())?;
-    let written: DataDirWritten = write_etcd_datadir(&file, &plan)?;
-    Ok(SnapshotRestored {
-        data_dir: plan.data_dir,
-        member_id: written.member_id.to_string(),
-        cluster_id: written.cluster_id.to_string(),
-        revision: written.revision,
-        compact_revision: written.compact_revision,
-        database_size: written.database_size,
-    })
+    Ok(file)
 }
 
 /// The plan that the flags describe, or which of them contradict each other.

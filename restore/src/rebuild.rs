@@ -20,7 +20,7 @@ use crate::plan::{PlannedMember, RestorePlan, Target};
 use crate::progress::{Phase, Progress, ProgressFn};
 use crate::sign::Signed;
 use crate::spool::{Spool, SpoolReader};
-use crate::staging::{Staging, parent_of, refuse_existing};
+use crate::staging::{Staging, parent_of, refuse_existing, remove_leftovers};
 use crate::vault::{Backup, ReadOnly, Vault, layout};
 use crate::verify::{fetch_parts, open_key};
 
@@ -125,9 +125,19 @@ pub async fn export(
     .await?
 }
 
+/// Refuses a target that exists, and removes what a run that was killed left beside it: one killed
+/// just after its rename leaves the staging folder, and no later run gets beyond this refusal.
+pub fn refuse_target(target: &Path) -> Result<()> {
+    let refused = refuse_existing(target);
+    if let (Err(Error::TargetExists { .. }), Some(name)) = (&refused, target.file_name()) {
+        remove_leftovers(parent_of(target), name)?;
+    }
+    refused
+}
+
 /// Everything that can be refused before the first byte is fetched.
 fn check_target(plan: &RestorePlan) -> Result<()> {
-    refuse_existing(&plan.data_dir)?;
+    refuse_target(&plan.data_dir)?;
     let parent = parent_of(&plan.data_dir);
     for ancestor in parent.ancestors() {
         if ancestor.join("member").join("snap").is_dir() {

@@ -129,7 +129,7 @@ pub(crate) fn private_dir(path: &Path) -> Result<()> {
 }
 
 /// Removes what killed runs for the same target left, unless one of them is still at work.
-fn remove_leftovers(parent: &Path, name: &OsStr) -> Result<()> {
+pub(crate) fn remove_leftovers(parent: &Path, name: &OsStr) -> Result<()> {
     let mut prefix = name.to_os_string();
     prefix.push(MARK);
     for entry in fs::read_dir(parent).map_err(Error::io("list", parent))? {

@@ -39,6 +39,136 @@ struct ByJob {
 type Seconds = Gauge<f64, AtomicU64>;
 type Whole = Gauge<i64, AtomicI64>;
 
+/// A metric as its page describes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Described {
+    /// The family's name; a counter's samples end in `_total` besides.
+    pub(crate) name: &'static str,
+    /// `gauge` or `counter`.
+    pub(crate) kind: &'static str,
+    /// What a value counts.
+    pub(crate) unit: &'static str,
+    /// Names of its labels.
+    pub(crate) labels: &'static str,
+    /// What it means.
+    pub(crate) help: &'static str,
+}
+
+const fn gauge(name: &'static str, unit: &'static str, help: &'static str) -> Described {
+    Described {
+        name,
+        kind: "gauge",
+        unit,
+        labels: "source",
+        help,
+    }
+}
+
+/// Every metric of the appliance.
+pub(crate) const METRICS: [Described; 12] = [
+    gauge(
+        "holdfast_appliance_backup_timestamp_seconds",
+        "seconds since 1970",
+        "When the newest usable backup was read from its source, as the vault says",
+    ),
+    gauge(
+        "holdfast_appliance_rpo_seconds",
+        "seconds",
+        "What would have been lost at the time of the evidence: the age of that backup then",
+    ),
+    gauge(
+        "holdfast_appliance_rto_seconds",
+        "seconds",
+        "Time to be back, as the newest passed drill measured it",
+    ),
+    gauge(
+        "holdfast_appliance_drill_timestamp_seconds",
+        "seconds since 1970",
+        "When the newest passed drill ended, as its report in the vault says",
+    ),
+    gauge(
+        "holdfast_appliance_backup_proven_timestamp_seconds",
+        "seconds since 1970",
+        "When the newest backup proven by a drill (L3 or more) was read from its source",
+    ),
+    Described {
+        labels: "source, objective",
+        ..gauge(
+            "holdfast_appliance_objective_missed",
+            "0 or 1",
+            "1 when the objective (rpo, rto or drill) is missed by the evidence, 0 when met or not set",
+        )
+    },
+    Described {
+        labels: "source, objective",
+        ..gauge(
+            "holdfast_appliance_objective_seconds",
+            "seconds",
+            "What is promised: the most that the objective (rpo, rto or drill) allows",
+        )
+    },
+    gauge(
+        "holdfast_appliance_evidence_timestamp_seconds",
+        "seconds since 1970",
+        "When the vault was last read for these figures; one that stands still means that it cannot be read",
+    ),
+    gauge(
+        "holdfast_appliance_backups",
+        "backups",
+        "Backups in the vault",
+    ),
+    gauge(
+        "holdfast_appliance_backup_revision",
+        "revision",
+        "Revision of the newest usable backup",
+    ),
+    gauge(
+        "holdfast_appliance_vault_problems",
+        "problems",
+        "Things in the vault that need a person's eye; `holdfast status` names them",
+    ),
+    Described {
+        kind: "counter",
+        labels: "job, source, succeeded",
+        ..gauge(
+            "holdfast_appliance_job_runs",
+            "runs",
+            "Runs of a job (backup or drill) in this process",
+        )
+    },
+];
+
+/// The part of the reference page that is about them.
+pub(crate) fn reference() -> String {
+    let head = "\n## The appliance\n\nOn `/metrics` of `appliance.admin.listen`. Figures about backups \
+                and drills come from the vault, not from what the process believes; a figure that has \
+                no evidence is `NaN`, and its objective counts as missed. Ages are left to the scraper, \
+                so that they grow while nothing answers.\n\n\
+                | question | figure | is it kept |\n|---|---|---|\n\
+                | how much would be lost now | `time() - holdfast_appliance_backup_timestamp_seconds` | \
+                `holdfast_appliance_objective_missed{objective=\"rpo\"}` |\n\
+                | how long would coming back take | `holdfast_appliance_rto_seconds` | \
+                `holdfast_appliance_objective_missed{objective=\"rto\"}` |\n\
+                | when was that last proven | `time() - holdfast_appliance_drill_timestamp_seconds` | \
+                `holdfast_appliance_objective_missed{objective=\"drill\"}` |\n\n\
+                | name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
+    let row = |metric: &Described| {
+        let suffix = if metric.kind == "counter" {
+            "_total"
+        } else {
+            ""
+        };
+        format!(
+            "| `{}{suffix}` | {} | {} | {} | {} |\n",
+            metric.name, metric.kind, metric.unit, metric.labels, metric.help
+        )
+    };
+    METRICS
+        .iter()
+        .map(row)
+        .fold(head.to_owned(), |page, row| page + &row)
+}
+
 /// Every metric of the appliance.
 #[derive(Debug, Default)]
 struct Metrics {
@@ -52,72 +182,44 @@ struct Metrics {
     problems: Family<BySource, Whole>,
     evidence: Family<BySource, Seconds>,
     missed: Family<ByObjective, Whole>,
+    wanted: Family<ByObjective, Seconds>,
     runs: Family<ByJob, Counter>,
 }
 
 impl Metrics {
     fn register(&self, to: &mut Registry) {
-        let mut gauge = |name: &str, help: &str, family: &Family<BySource, Seconds>| {
-            to.register(name, help, family.clone());
-        };
-        gauge(
-            "holdfast_appliance_rpo_seconds",
-            "What would be lost now, as time",
-            &self.rpo,
-        );
-        gauge(
-            "holdfast_appliance_rto_seconds",
-            "Measured time to be back",
-            &self.rto,
-        );
-        gauge(
-            "holdfast_appliance_backup_timestamp_seconds",
-            "When the newest usable backup was read, from the vault",
-            &self.last_backup,
-        );
-        gauge(
-            "holdfast_appliance_backup_proven_timestamp_seconds",
-            "When the newest backup at L3 or more was read, from the vault",
-            &self.last_proven,
-        );
-        gauge(
-            "holdfast_appliance_drill_timestamp_seconds",
-            "When the newest passed drill ended, from the vault",
-            &self.last_drill,
-        );
-        gauge(
-            "holdfast_appliance_evidence_timestamp_seconds",
-            "When the vault was last read for these figures",
-            &self.evidence,
-        );
-        let mut whole = |name: &str, help: &str, family: &Family<BySource, Whole>| {
-            to.register(name, help, family.clone());
-        };
-        whole(
-            "holdfast_appliance_backups",
-            "Backups in the vault",
-            &self.backups,
-        );
-        whole(
-            "holdfast_appliance_backup_revision",
-            "Revision of the newest usable backup",
-            &self.revision,
-        );
-        whole(
-            "holdfast_appliance_vault_problems",
-            "Things in the vault that need a person's eye",
-            &self.problems,
-        );
-        to.register(
-            "holdfast_appliance_objective_missed",
-            "1 when the objective is missed, 0 when met or not set",
-            self.missed.clone(),
-        );
-        to.register(
-            "holdfast_appliance_job_runs",
-            "Runs of a job in this process",
-            self.runs.clone(),
-        );
+        for Described { name, help, .. } in METRICS {
+            match name {
+                "holdfast_appliance_rpo_seconds" => to.register(name, help, self.rpo.clone()),
+                "holdfast_appliance_rto_seconds" => to.register(name, help, self.rto.clone()),
+                "holdfast_appliance_backup_timestamp_seconds" => {
+                    to.register(name, help, self.last_backup.clone());
+                }
+                "holdfast_appliance_backup_proven_timestamp_seconds" => {
+                    to.register(name, help, self.last_proven.clone());
+                }
+                "holdfast_appliance_drill_timestamp_seconds" => {
+                    to.register(name, help, self.last_drill.clone());
+                }
+                "holdfast_appliance_evidence_timestamp_seconds" => {
+                    to.register(name, help, self.evidence.clone());
+                }
+                "holdfast_appliance_backups" => to.register(name, help, self.backups.clone()),
+                "holdfast_appliance_backup_revision" => {
+                    to.register(name, help, self.revision.clone());
+                }
+                "holdfast_appliance_vault_problems" => {
+                    to.register(name, help, self.problems.clone());
+                }
+                "holdfast_appliance_objective_missed" => {
+                    to.register(name, help, self.missed.clone());
+                }
+                "holdfast_appliance_objective_seconds" => {
+                    to.register(name, help, self.wanted.clone());
+                }
+                _ => to.register(name, help, self.runs.clone()),
+            }
+        }
     }
 
     fn set_source(&self, status: &SourceStatus) {
@@ -175,6 +277,9 @@ impl Metrics {
             };
             let is_missed = judgement.standing == Standing::Missed;
             self.missed.get_or_create(&label).set(i64::from(is_missed));
+            self.wanted
+                .get_or_create(&label)
+                .set(span(judgement.objective));
         }
     }
 
@@ -215,4 +320,55 @@ fn seconds_of(time: chrono::DateTime<chrono::Utc>) -> f64 {
     let whole = u32::try_from(millis / 1000).unwrap_or(u32::MAX);
     let rest = u16::try_from(millis % 1000).unwrap_or(0);
     f64::from(whole) + f64::from(rest) / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn what_is_registered_is_what_is_described() {
+        let metrics = Metrics::default();
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let source = || BySource {
+            source: "s".to_owned(),
+        };
+        let objective = ByObjective {
+            source: "s".to_owned(),
+            objective: "rpo",
+        };
+        let job = ByJob {
+            job: "drill",
+            source: "s".to_owned(),
+            succeeded: "true",
+        };
+        let seconds = [&metrics.rpo, &metrics.rto, &metrics.last_backup];
+        let more = [&metrics.last_proven, &metrics.last_drill, &metrics.evidence];
+        for family in seconds.into_iter().chain(more) {
+            family.get_or_create(&source()).set(1.5);
+        }
+        for family in [&metrics.backups, &metrics.revision, &metrics.problems] {
+            family.get_or_create(&source()).set(1);
+        }
+        metrics.missed.get_or_create(&objective).set(1);
+        metrics.wanted.get_or_create(&objective).set(1.5);
+        metrics.runs.get_or_create(&job).inc();
+        let mut page = String::new();
+        encode(&mut page, &registry).unwrap();
+        let told: BTreeSet<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE "))
+            .collect();
+        let described: Vec<String> = METRICS
+            .iter()
+            .map(|one| format!("{} {}", one.name, one.kind))
+            .collect();
+        assert_eq!(told, described.iter().map(String::as_str).collect());
+        for metric in METRICS {
+            assert!(reference().contains(metric.name), "{}", metric.name);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The port for people and monitors: a plain status page, `/healthz`, `/metrics`, `/api/status`.
 
-mod metrics;
+pub(crate) mod metrics;
 mod page;
 mod server;
 

@@ -9,6 +9,12 @@ use crate::exit_code::ExitCode;
 use crate::failure::Failure;
 use crate::keys;
 
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  holdfast config check
+  holdfast config check --config /etc/holdfast/holdfast.yaml
+  holdfast config check --set policies.backup.schedule='@every 20m'";
+
 const PRINT_EXAMPLES: &str = "\
 Examples:
   holdfast config print                                 what is in force, defaults included
@@ -19,6 +25,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Read the file and every key it names, start nothing, say what is wrong
+    #[command(after_help = CHECK_EXAMPLES)]
     Check,
     /// Print the settings in force: flags over environment over file over defaults
     #[command(after_help = PRINT_EXAMPLES)]

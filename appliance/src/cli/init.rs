@@ -49,7 +49,7 @@ struct Initialized {
     signer: String,
 }
 
-/// Writes the file and the keys; nothing that exists is touched.
+/// Writes the file and the keys; nothing that exists is touched, and keys that exist are used.
 pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<ExitCode, Failure> {
     for text in &args.recipient {
         holdfast_restore::key::Recipient::parse(text).or_fail("--recipient cannot be used")?;
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<ExitCode, Failur
     }
     std::fs::create_dir_all(&args.dir)
         .or_fail(format!("the folder {} was not made", args.dir.display()))?;
-    let made = keys::generate(&args.dir.join("holdfast-data").join("keys"))?;
+    let (made, are_new) = keys::find_or_generate(&args.dir.join("holdfast-data").join("keys"))?;
     let example = match args.encryption {
         Sealing::None => Example::in_clear(),
         Sealing::Age => {
@@ -74,11 +74,11 @@ pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<ExitCode, Failur
         }
     };
     write_new(&file, &config::render_example(&example))?;
-    report(context, file, &made)?;
+    report(context, file, &made, are_new)?;
     Ok(ExitCode::Done)
 }
 
-fn report(context: &Context, file: PathBuf, made: &NewKeys) -> Result<(), Failure> {
+fn report(context: &Context, file: PathBuf, made: &NewKeys, are_new: bool) -> Result<(), Failure> {
     let shape = Initialized {
         config_file: file,
         identity_file: made.identity_file.clone(),
@@ -87,8 +87,13 @@ fn report(context: &Context, file: PathBuf, made: &NewKeys) -> Result<(), Failur
         signer: made.verifier.to_text(),
     };
     context.output.show(&shape, |shape| {
+        let kept = if are_new {
+            ""
+        } else {
+            "keys:          those that were there are kept and used\n"
+        };
         format!(
-            "configuration: {}\n{}\n\nNext: read the file, then `holdfast run --config {}`.",
+            "configuration: {}\n{kept}{}\n\nNext: read the file, then `holdfast run --config {}`.",
             shape.config_file.display(),
             key::advice(made),
             shape.config_file.display(),

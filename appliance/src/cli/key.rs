@@ -11,6 +11,12 @@ use crate::exit_code::ExitCode;
 use crate::failure::Failure;
 use crate::keys::{self, NewKeys};
 
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  holdfast key show                  for whom backups are sealed, what opens them, whom this host
+                                     trusts; secret sides are named by their file, never printed
+  holdfast key show -w json | jq -r '.trusted_signers[0]'";
+
 const GENERATE_EXAMPLES: &str = "\
 Examples:
   holdfast key generate --dir /etc/holdfast/keys
@@ -37,6 +43,7 @@ pub(crate) struct GenerateArgs {
 
 /// Show the keys in use.
 #[derive(Debug, Args)]
+#[command(after_help = SHOW_EXAMPLES)]
 pub(crate) struct ShowArgs {}
 
 #[derive(Serialize)]

@@ -65,6 +65,7 @@ fn pages() -> Result<Vec<(PathBuf, String)>, Failure> {
         ),
         (PathBuf::from("docs/reference/exit-codes.md"), exit_codes()),
         (PathBuf::from("docs/reference/errors.md"), errors()),
+        (PathBuf::from("docs/reference/metrics.md"), metrics()),
         (
             PathBuf::from("holdfast.example.yaml"),
             config::render_example(&config::Example::sample()),
@@ -116,6 +117,11 @@ fn errors() -> String {
         );
     }
     page
+}
+
+fn metrics() -> String {
+    let head = "# Metrics\n\nIn Prometheus' text form. Made by `holdfast reference`.\n";
+    format!("{head}{}", crate::admin::metrics::reference())
 }
 
 fn error_page(name: ErrorName) -> String {

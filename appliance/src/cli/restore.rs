@@ -8,8 +8,9 @@ use holdfast_restore::UniqueId;
 use holdfast_restore::in_use::Reader;
 use holdfast_restore::ledger;
 use holdfast_restore::plan::NewMember;
+use holdfast_restore::rebuild::refuse_target;
 use holdfast_restore::{
-    Catalog, Pick, RestoreOptions, RestorePlan, Restored, plan_restore, rebuild,
+    Catalog, Error, Pick, RestoreOptions, RestorePlan, Restored, plan_restore, rebuild,
 };
 use serde::Serialize;
 
@@ -241,14 +242,18 @@ fn members(args: &RestoreArgs) -> Result<Vec<NewMember>, Failure> {
 }
 
 fn refuse_existing(plan: &RestorePlan) -> Result<(), Failure> {
-    if plan.data_dir.exists() {
-        return Err(Failure::new(
+    let dir = plan.data_dir.display();
+    refuse_target(&plan.data_dir).map_err(|error| match error {
+        Error::TargetExists { .. } => Failure::new(
             ErrorName::TargetExists,
-            format!("the data directory {} exists and was not touched", plan.data_dir.display()),
+            format!("the data directory {dir} exists and was not touched"),
         )
-        .next("name another --data-dir, or move the existing one away (and keep it until you are sure)"));
-    }
-    Ok(())
+        .next(
+            "name another --data-dir, or move the existing one away (and keep it until you are \
+             sure)",
+        ),
+        other => Failure::unexpected(format!("the data directory {dir} cannot be made"), &other),
+    })
 }
 
 /// Writes down which revision clients will see, before they can: here, and in the vault where this

@@ -62,6 +62,27 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
             "if the cluster was rebuilt or restored on purpose, run `holdfast backup now \
              --accept-new-cluster` once",
         ),
+        RestoreError::NotAVault { location } => failure.next(format!(
+            "where this is the first use, take a backup: the daemon (`holdfast run`) takes those of \
+             the bundled store, `holdfast backup now` those of an etcd; else correct \
+             `restore.vault`: nothing is at {location}"
+        )),
+        RestoreError::Source { .. }
+        | RestoreError::NoUsableMember { .. }
+        | RestoreError::Stalled { .. } => failure.next(
+            "see that the source answers at the endpoints in `restore.sources`, with its `tls` and \
+             `user` (`etcdctl endpoint status` asks the same)",
+        ),
+        RestoreError::Vault { .. } => match error.kind() {
+            ErrorKind::Exhausted => failure.next(
+                "free some space where the vault is, or keep less: `holdfast backup prune` says \
+                 what could go",
+            ),
+            _ => failure.next(
+                "`holdfast vault check` tries out what a backup needs of the vault; credentials for \
+                 S3 come from `credentials_file`, the AWS_* environment or the instance",
+            ),
+        },
         RestoreError::Replaced { .. } => failure.next(
             "stop one of the two appliances; to go on with this one, stop the other and start this \
              one again: at its start it claims a new generation",

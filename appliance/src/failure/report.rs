@@ -101,7 +101,8 @@ impl Failure {
         let mut cause: Option<&dyn Error> = Some(error);
         while let Some(current) = cause {
             let text = current.to_string();
-            if self.causes.last() != Some(&text) {
+            // Some errors repeat in their own text what lies behind them.
+            if !self.causes.last().is_some_and(|last| last.ends_with(&text)) {
                 self.causes.push(text);
             }
             cause = current.source();

@@ -97,9 +97,12 @@ impl DrillWords {
 }
 
 impl Outcome for DrillOutcome {
+    /// A drill that could not ask everything has proven nothing either way.
     fn is_worth_retrying(&self) -> bool {
-        self.as_ref()
-            .is_err_and(|failure| failure.name() == ErrorName::Unavailable)
+        match self {
+            Ok(report) => report.outcome == DrillVerdict::Inconclusive,
+            Err(failure) => failure.name() == ErrorName::Unavailable,
+        }
     }
 
     fn summary(&self) -> Result<String, String> {
@@ -166,6 +169,13 @@ async fn pick(
     wanted: Option<&str>,
 ) -> Result<(Option<SnapshotId>, Option<Mark>), Failure> {
     let catalog = vaults::catalog(settings, &source.name).await?;
+    if catalog.backups.is_empty() && catalog.flaws.is_empty() {
+        let what = format!(
+            "there is no backup of `{}` to rehearse with yet",
+            source.name
+        );
+        return Err(Failure::new(ErrorName::NoBackup, what));
+    }
     let id = match wanted {
         Some(text) => vaults::pick(&catalog, Some(text))?.id(),
         None => match holdfast_drills::pick(&catalog) {

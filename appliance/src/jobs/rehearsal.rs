@@ -1,12 +1,15 @@
 //! The child's side of a drill: low priority, read-only, gone with its parent.
 
+use std::fs::{File, TryLockError};
+use std::path::Path;
+
 use holdfast_drills::{DrillOptions, DrillReport, DrillTarget, MemberCommand, clean_leftovers};
 use holdfast_restore::Pick;
 
 use super::drill::Wishes;
 use crate::clock::Clock;
 use crate::config::{self, Settings, Source};
-use crate::failure::{Failure, OrFail as _};
+use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::{keys, vaults};
 
 /// How far a drill steps back behind everything else.
@@ -22,6 +25,30 @@ pub(crate) fn become_a_careful_child() {
     let signal = rustix::process::Signal::KILL;
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(signal)) {
         tracing::debug!(%error, "the drill may outlive its parent");
+    }
+}
+
+/// One drill at a time in a scratch directory: two would measure each other and share its disk. The
+/// lock goes with the process, however it ends.
+fn only_one_in(scratch: &Path) -> Result<File, Failure> {
+    let path = scratch.join("drills.lock");
+    let unlocked = || format!("{} cannot be locked", path.display());
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .or_fail(unlocked())?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(Failure::new(
+            ErrorName::InUse,
+            format!("another drill works in {}", scratch.display()),
+        )
+        .next(
+            "wait for its end (`holdfast drill list` shows it then), or set `drills.scratch_dir`",
+        )),
+        Err(TryLockError::Error(error)) => Err(error).or_fail(unlocked()),
     }
 }
 
@@ -43,6 +70,7 @@ pub(crate) async fn rehearse(
     };
     let scratch = settings.scratch_dir();
     keys::make_private_dir(&scratch)?;
+    let _alone = only_one_in(&scratch)?;
     let leftovers = clean_leftovers(&scratch).await.or_fail(format!(
         "what earlier drills left in {} stays",
         scratch.display()

@@ -50,6 +50,41 @@ async fn a_file_that_does_not_say_how_backups_are_encrypted_starts_nothing() {
 }
 
 #[tokio::test]
+async fn keys_made_before_the_configuration_are_kept_and_used() {
+    let place = Place::new();
+    place.run(&["vault", "check"]).await.expect(0);
+    let identity = place.path().join("holdfast-data/keys/identity.age");
+    let before = std::fs::read(&identity).unwrap();
+    let made = place.run(&["init"]).await.expect(0);
+    assert!(made.said.contains("kept and used"), "{made:?}");
+    assert_eq!(std::fs::read(&identity).unwrap(), before);
+    let shown = place.run(&["key", "show", "-w", "json"]).await.expect(0);
+    let shown = shown.json();
+    assert_eq!(shown["sealed_for"], shown["can_open"], "{shown}");
+}
+
+#[tokio::test]
+async fn the_first_hour_without_a_backup_says_what_to_do_next() {
+    let place = Place::new();
+    for words in [
+        &["backup", "list"][..],
+        &["backup", "show"],
+        &["drill", "run"],
+    ] {
+        let ended = place.run(words).await.expect(10);
+        assert!(ended.complained.contains("holdfast run"), "{ended:?}");
+    }
+    place.run(&["init"]).await.expect(0);
+    place.run(&["vault", "check"]).await.expect(0);
+    let drill = place.run(&["drill", "run"]).await.expect(10);
+    assert!(
+        drill.complained.contains("no backup of `bundled`"),
+        "{drill:?}"
+    );
+    place.run(&["drill", "show"]).await.expect(10);
+}
+
+#[tokio::test]
 async fn an_existing_file_is_never_replaced() {
     let place = Place::new();
     place.run(&["init"]).await.expect(0);
@@ -144,7 +179,64 @@ async fn the_doctor_finds_a_folder_fit_for_backups_and_leaves_nothing() {
         .collect();
     assert_eq!(
         names,
-        ["write", "create only", "read", "list", "clock", "remove"]
+        [
+            "write",
+            "create only",
+            "read",
+            "list",
+            "clock",
+            "remove",
+            "multipart",
+            "multipart abort",
+            "signed digest",
+            "checksum"
+        ]
     );
+    let left = place.path().join("holdfast-data/vault/clusters");
+    let mut folders = vec![left];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            assert!(entry.path().is_dir(), "{:?} is left", entry.path());
+            folders.push(entry.path());
+        }
+    }
     place.run(&["drill", "list"]).await.expect(0);
+}
+
+/// An etcd that is not there: named, with what to look at.
+#[tokio::test]
+async fn a_wrong_endpoint_and_a_wrong_vault_are_named_once_with_the_next_step() {
+    let place = Place::new();
+    place.run(&["init"]).await.expect(0);
+    let port = crate::support::free_port();
+    let endpoint = format!("http://127.0.0.1:{port}");
+    let sources = format!(
+        "restore.sources=[{{name: prod, kind: {{etcd: {{endpoints: [\"{endpoint}\"]}}}}}}]"
+    );
+    let ended = place
+        .run(&["backup", "now", "--set", &sources])
+        .await
+        .expect(14);
+    let said = &ended.complained;
+    assert_eq!(said.matches(&endpoint).count(), 1, "{said}");
+    assert_eq!(said.matches("Connection refused").count(), 1, "{said}");
+    assert!(said.contains("restore.sources"), "{said}");
+
+    let vault = format!(
+        "restore.vault={{s3: {{bucket: b, endpoint: \"{endpoint}\", allow_http: true, \
+         credentials_file: credentials}}}}"
+    );
+    place.write(
+        "credentials",
+        "aws_access_key_id = a\naws_secret_access_key = b\n",
+    );
+    let ended = place
+        .run(&["backup", "list", "--set", &vault])
+        .await
+        .expect(14);
+    let said = &ended.complained;
+    assert!(
+        said.contains("vault check") && said.contains("bucket b"),
+        "{said}"
+    );
 }

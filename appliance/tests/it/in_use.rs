@@ -1,4 +1,4 @@
-//! A prune in one process while another one restores: the backup stays whole.
+//! Two processes at once: a prune and a restore, two drills.
 
 use std::path::Path;
 use std::time::Duration;
@@ -96,4 +96,19 @@ async fn a_prune_during_a_restore_leaves_its_backup_whole() {
     let pruned = prune(&place).await;
     assert_eq!(pruned["outcome"]["removed"][0], first.as_str(), "{pruned}");
     assert_eq!(count(&parts), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_drill_in_the_same_scratch_folder_is_refused() {
+    let place = Place::new();
+    let _store = store_with_data(&place).await;
+    place.run(&["backup", "now"]).await.expect(0);
+    let scratch = place.path().join("holdfast-data/scratch");
+    std::fs::create_dir_all(&scratch).unwrap();
+    let lock = std::fs::File::create(scratch.join("drills.lock")).unwrap();
+    lock.try_lock().unwrap();
+    let refused = place.run(&["drill", "run"]).await.expect(11);
+    assert!(refused.complained.contains("another drill"), "{refused:?}");
+    drop(lock);
+    place.run(&["drill", "run"]).await.expect(0);
 }

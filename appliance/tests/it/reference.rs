@@ -37,6 +37,8 @@ async fn every_command_teaches_by_example() {
         &["drill", "show"],
         &["vault", "check"],
         &["key", "generate"],
+        &["key", "show"],
+        &["config", "check"],
         &["policy", "check"],
         &["policy", "explain"],
         &["policy", "simulate"],

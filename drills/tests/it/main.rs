@@ -7,7 +7,10 @@
 )]
 
 mod bad;
+mod decoy;
 mod good;
+#[path = "../../../store/tests/it/long.rs"]
+mod long;
 mod report;
 mod stage;
 mod teardown;

@@ -17,5 +17,6 @@ mod pair;
 mod pipeline;
 mod remembered;
 mod requests;
+mod restored;
 mod snapshots;
 mod transcript;

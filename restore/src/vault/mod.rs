@@ -4,6 +4,7 @@
 //! there yet and remove objects, and has no way to overwrite one.
 
 mod catalog;
+pub mod doctor;
 pub mod layout;
 mod spec;
 

@@ -187,6 +187,14 @@ fn local(path: &Path, is_created: bool) -> Result<Arc<dyn ObjectStore>> {
 }
 
 fn s3(spec: &S3Spec) -> Result<Arc<dyn ObjectStore>> {
+    s3_through(spec, |builder| builder)
+}
+
+/// As configured, and changed once more.
+pub(super) fn s3_through(
+    spec: &S3Spec,
+    change: impl FnOnce(AmazonS3Builder) -> AmazonS3Builder,
+) -> Result<Arc<dyn ObjectStore>> {
     let refused = |reason: String| Error::VaultSettings { reason };
     let mut client = ClientOptions::new()
         .with_timeout(REQUEST_TIMEOUT)
@@ -230,7 +238,7 @@ fn s3(spec: &S3Spec) -> Result<Arc<dyn ObjectStore>> {
             builder = builder.with_token(token.as_str());
         }
     }
-    let store = builder
+    let store = change(builder)
         .build()
         .map_err(|error| refused(error.to_string()))?;
     Ok(Arc::new(store))

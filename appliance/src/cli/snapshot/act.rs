@@ -6,6 +6,7 @@ use holdfast_restore::offline::{self, SnapshotRestore, SnapshotSaved, SnapshotSt
 use holdfast_restore::{EtcdSource, Source as _};
 
 use super::super::dispatch::Context;
+use super::super::restore::Target;
 use super::args::{HashkvArgs, RestoreArgs, SaveArgs, SnapshotCommand, StatusArgs};
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -107,7 +108,11 @@ fn restore(args: &RestoreArgs, context: &Context) -> Result<ExitCode, Failure> {
         mark_compacted: Some(args.mark_compacted),
         clear_alarms: args.clear_alarms,
     };
-    let restored = offline::restore(&options).or_fail(format!(
+    let restored = match args.target {
+        Target::Etcd => offline::restore(&options),
+        Target::Holdfast => offline::restore_for_store(&options),
+    };
+    let restored = restored.or_fail(format!(
         "the snapshot {} was not restored",
         args.file.display()
     ))?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::super::connect::ConnectArgs;
+use super::super::restore::Target;
 
 const SAVE_EXAMPLES: &str = "\
 Examples:
@@ -30,7 +31,10 @@ Examples:
       --initial-advertise-peer-urls http://10.0.0.1:2380 \\
       --bump-revision 1000000000 --mark-compacted
 
-For a data directory of the bundled store, or from a vault, see `holdfast restore`.";
+  holdfast snapshot restore backup.db --target holdfast --data-dir new.holdfast
+      for `holdfast store --data-dir new.holdfast`
+
+From a vault, see `holdfast restore`.";
 
 /// Work on snapshot files.
 #[derive(Debug, Subcommand)]
@@ -74,12 +78,15 @@ pub(crate) struct HashkvArgs {
     pub(super) rev: i64,
 }
 
-/// Make a data directory that a real etcd starts from.
+/// Make a data directory that a real etcd, or the bundled store, starts from.
 #[derive(Debug, Args)]
 #[command(after_help = RESTORE_EXAMPLES)]
 pub(crate) struct RestoreArgs {
     /// The snapshot file
     pub(super) file: PathBuf,
+    /// What will run from it
+    #[arg(long, value_enum, default_value_t = Target::Etcd, value_name = "KIND")]
+    pub(super) target: Target,
     /// The data directory to make, which must not exist; `<name>.etcd` when left out
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,

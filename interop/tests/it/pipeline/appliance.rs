@@ -3,18 +3,27 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use holdfast_interop::holdfast;
+use holdfast_interop::peers::Peers;
 use holdfast_interop::run::{self, Output};
+use holdfast_interop::s3::{ACCESS_KEY, S3, SECRET_KEY};
 use holdfast_interop::server::Server;
 use tempfile::TempDir;
 
 /// The source that `holdfast init` writes, to be replaced.
 const BUNDLED: &str = "    - name: bundled\n      kind: bundled\n";
 
-/// A folder with `holdfast.yaml`, keys and a local vault.
+/// The vault that `holdfast init` writes, to be replaced.
+const LOCAL_VAULT: &str = "    local:\n      path: holdfast-data/vault\n";
+
+/// The bucket of a vault on S3.
+const BUCKET: &str = "backups";
+
+/// A folder with `holdfast.yaml`, keys and a vault.
 pub(crate) struct Appliance {
     folder: TempDir,
+    s3: Option<S3>,
 }
 
 impl Appliance {
@@ -22,6 +31,7 @@ impl Appliance {
     pub(crate) fn new(server: &Server) -> Result<Self> {
         let made = Self {
             folder: tempfile::tempdir()?,
+            s3: None,
         };
         made.run(&["init"])?.success()?;
         let path = made.path("holdfast.yaml");
@@ -39,6 +49,45 @@ impl Appliance {
         );
         std::fs::write(&path, changed)?;
         Ok(made)
+    }
+
+    /// A new one that backs up `server` into a vault on a real S3 server.
+    pub(crate) fn on_s3(peers: &Peers, server: &Server) -> Result<Self> {
+        let s3 = S3::start(peers, &[BUCKET])?;
+        let made = Self::new(server)?;
+        let credentials = made.path("s3-credentials");
+        let text =
+            format!("aws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\n");
+        std::fs::write(&credentials, text)?;
+        let vault = format!(
+            "    s3:\n      bucket: {BUCKET}\n      endpoint: {}\n      force_path_style: true\n      \
+             allow_http: true\n      credentials_file: {}\n",
+            s3.endpoint(),
+            credentials.display()
+        );
+        made.edit(LOCAL_VAULT, &vault)?;
+        Ok(Self {
+            s3: Some(s3),
+            ..made
+        })
+    }
+
+    /// Replaces a piece of the configuration.
+    pub(crate) fn edit(&self, from: &str, to: &str) -> Result<()> {
+        let path = self.path("holdfast.yaml");
+        let text = std::fs::read_to_string(&path)?;
+        ensure!(text.contains(from), "no {from:?} in:\n{text}");
+        std::fs::write(&path, text.replace(from, to))?;
+        Ok(())
+    }
+
+    /// Names of the objects in the vault on S3.
+    pub(crate) fn objects(&self) -> Result<Vec<String>> {
+        let s3 = self.s3.as_ref().context("the vault is not on S3")?;
+        let files = shape(&s3.bucket_dir(BUCKET))?;
+        let names = files.into_iter().map(|(name, _)| name);
+        // The server keeps uploads in progress in a folder of its own.
+        Ok(names.filter(|name| !name.starts_with('.')).collect())
     }
 
     /// A path in the folder.

@@ -3,7 +3,9 @@
 
 mod appliance;
 mod bumped;
+mod daily;
 mod damage;
+mod doctor;
 mod kills;
 mod round_trip;
 mod stage;

@@ -238,7 +238,10 @@ fn chain(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     for _depth in 0..8 {
         let Some(inner) = cause else { break };
-        text = format!("{text}: {inner}");
+        let more = inner.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
         cause = inner.source();
     }
     text

@@ -151,6 +151,7 @@ fn split(dialled: Vec<(String, Result<Dialled>)>) -> (Vec<Dialled>, Vec<String>)
     for (endpoint, outcome) in dialled {
         match outcome {
             Ok(member) => members.push(member),
+            Err(Error::Source { reason, .. }) => reasons.push(format!("{endpoint}: {reason}")),
             Err(error) => reasons.push(format!("{endpoint}: {error}")),
         }
     }

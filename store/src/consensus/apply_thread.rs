@@ -496,3 +496,50 @@ fn answer(done: Done, result: Result<(), Error>) {
         tracing::debug!("nobody waited for the apply thread");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::etcd::rpc;
+
+    use super::*;
+
+    fn operation(operation: Operation) -> RequestOp {
+        RequestOp {
+            request: Some(operation),
+        }
+    }
+
+    fn txn(success: Vec<RequestOp>) -> Request {
+        Request::Txn(rpc::TxnRequest {
+            success,
+            ..rpc::TxnRequest::default()
+        })
+    }
+
+    #[test]
+    fn only_requests_of_a_few_single_keys_are_applied_without_the_thread() {
+        let put = || operation(Operation::RequestPut(rpc::PutRequest::default()));
+        let one = rpc::DeleteRangeRequest {
+            key: "a".into(),
+            ..rpc::DeleteRangeRequest::default()
+        };
+        let many = rpc::DeleteRangeRequest {
+            range_end: "b".into(),
+            ..one.clone()
+        };
+        let delete = |request| operation(Operation::RequestDeleteRange(request));
+        let nested = operation(Operation::RequestTxn(rpc::TxnRequest::default()));
+        assert!(is_light(&Request::Put(rpc::PutRequest::default())));
+        assert!(is_light(&txn(vec![put(), delete(one.clone())])));
+        for heavy in [
+            Request::DeleteRange(one),
+            Request::Compact(rpc::CompactionRequest::default()),
+            Request::LeaseRevoke(rpc::LeaseRevokeRequest::default()),
+            txn(vec![delete(many)]),
+            txn(vec![nested]),
+            txn(vec![put(), put(), put(), put(), put()]),
+        ] {
+            assert!(!is_light(&heavy), "{heavy:?}");
+        }
+    }
+}

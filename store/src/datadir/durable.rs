@@ -89,6 +89,10 @@ pub fn create_zeroed(path: &Path, len: u64) -> io::Result<File> {
         let part = usize::try_from(left).map_or(ZERO_CHUNK_BYTES, |left| left.min(zeros.len()));
         file.write_all(zeros.get(..part).unwrap_or(&zeros))?;
         left = left.saturating_sub(u64::try_from(part).unwrap_or(left));
+        if left > 0 {
+            // In pieces: another file's sync waits for what is on its way to the disk.
+            sync_data(&file)?;
+        }
     }
     file.sync_all()?;
     Ok(file)

@@ -3,17 +3,17 @@
 //! Each state is a type, so no step can be left out or taken twice. A step that breaks off hands
 //! over everything there is to tear down, and there is one way out for all of them.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_policies::Span;
 use holdfast_proto::etcd::rpc;
+use holdfast_restore::content::Content;
 use holdfast_restore::manifest::SourceHash;
 use holdfast_restore::{
     Bump, Catalog, Keys, Manifest, ReadOnly, RestoreOptions, RestorePlan, Target, UniqueId, Vault,
-    plan_restore, progress, rebuild,
+    plan_restore, progress, rebuild_with_content,
 };
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ pub async fn run(
     told: PhaseFn<'_>,
 ) -> Result<DrillReport> {
     let case = Case::open(options, told)?;
-    let (case, member, fault) = match rehearse(case, vault, keys).await {
+    let (case, member, fault) = match Box::pin(rehearse(case, vault, keys)).await {
         Ok(Drill { case, state }) => (case, Some(state.member), None),
         Err(broken) => (broken.case, broken.member, Some(broken.error.line())),
     };
@@ -57,7 +57,7 @@ async fn rehearse<'a>(case: Case<'a>, vault: &Vault<ReadOnly>, keys: &Keys) -> S
     let planned = case.plan(vault, keys).await?;
     let restored = planned.restore(vault, keys).await?;
     let booted = restored.boot().await?;
-    booted.check(vault, keys).await
+    booted.check().await
 }
 
 /// A drill in one of its states.
@@ -76,12 +76,14 @@ struct Planned {
 struct Restored {
     plan: RestorePlan,
     manifest: Manifest,
+    content: Content,
 }
 
 /// A member serves it.
 struct Booted {
     plan: RestorePlan,
     manifest: Manifest,
+    content: Content,
     member: ScratchMember,
     client: Client,
 }
@@ -276,23 +278,33 @@ impl<'a> Drill<'a, Planned> {
     async fn restore(mut self, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Restored> {
         let Planned { plan, manifest } = self.state;
         let work = async {
-            rebuild(vault, &plan, keys, &progress::silent).await?;
-            Ok(())
+            let (_restored, content) =
+                rebuild_with_content(vault, &plan, keys, &progress::silent).await?;
+            Ok(content)
         };
-        if let Err(error) = self.case.within(work).await {
-            return Err(self.case.broken(None, error));
-        }
+        let content = match self.case.within(work).await {
+            Ok(content) => content,
+            Err(error) => return Err(self.case.broken(None, error)),
+        };
         self.case.enter(Phase::Boot);
         Ok(Drill {
             case: self.case,
-            state: Restored { plan, manifest },
+            state: Restored {
+                plan,
+                manifest,
+                content,
+            },
         })
     }
 }
 
 impl<'a> Drill<'a, Restored> {
     async fn boot(mut self) -> Step<'a, Booted> {
-        let Restored { plan, manifest } = self.state;
+        let Restored {
+            plan,
+            manifest,
+            content,
+        } = self.state;
         let pass = match self.case.pass(&plan) {
             Ok(pass) => pass,
             Err(error) => return Err(self.case.broken(None, error)),
@@ -327,6 +339,7 @@ impl<'a> Drill<'a, Restored> {
             state: Booted {
                 plan,
                 manifest,
+                content,
                 member,
                 client,
             },
@@ -335,26 +348,21 @@ impl<'a> Drill<'a, Restored> {
 }
 
 impl<'a> Drill<'a, Booted> {
-    async fn check(mut self, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Checked> {
+    async fn check(mut self) -> Step<'a, Checked> {
         let Booted {
             plan,
             manifest,
+            content,
             member,
             client,
         } = self.state;
-        let decoded = decode(
-            vault,
-            &manifest,
-            keys,
-            self.case.scratch.path().join("work"),
-        );
-        let expected = match self.case.within(decoded).await {
+        let expected = match self.case.within(decode(content)).await {
             Ok(expected) => Arc::new(expected),
             Err(error) => return Err(self.case.broken(Some(member), error)),
         };
         self.case.report.prefixes = prefix_records(&expected);
         self.case.enter(Phase::Check);
-        let facts = facts(&self.case, &plan, &manifest);
+        let facts = facts(&self.case, &plan, &manifest, &member);
         let subject = Subject {
             facts,
             expected,
@@ -418,20 +426,20 @@ async fn serving(client: &Client) -> Result<Option<String>> {
     }
 }
 
-async fn decode(
-    vault: &Vault<ReadOnly>,
-    manifest: &Manifest,
-    keys: &Keys,
-    work_dir: PathBuf,
-) -> Result<Expected> {
-    let content =
-        holdfast_restore::content::open(vault, manifest, keys, &work_dir, &progress::silent)
-            .await?;
-    let read = tokio::task::spawn_blocking(move || Expected::read(content)).await;
+async fn decode(content: Content) -> Result<Expected> {
+    let read = tokio::task::spawn_blocking(move || {
+        Expected::read(content.file(), content.is_trailer_valid())
+    });
+    let read = read.await;
     read.unwrap_or_else(|error| Err(Error::member(format!("cannot be compared: {error}"))))
 }
 
-fn facts(case: &Case<'_>, plan: &RestorePlan, manifest: &Manifest) -> Facts {
+fn facts(
+    case: &Case<'_>,
+    plan: &RestorePlan,
+    manifest: &Manifest,
+    member: &ScratchMember,
+) -> Facts {
     let content = &manifest.content;
     let told_hash = match &manifest.source_hash {
         SourceHash::Told { hash, revision, .. } if *revision == content.revision => Ok(*hash),
@@ -452,7 +460,7 @@ fn facts(case: &Case<'_>, plan: &RestorePlan, manifest: &Manifest) -> Facts {
         revision_after: plan.revision_after,
         highest_seen: plan.highest_seen,
         restored_file,
-        scratch: case.scratch.path().to_owned(),
+        member_auth: member.auth().cloned(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use holdfast_store::bolt::ReadAt;
-use holdfast_store::etcd_file::{Auth, EtcdFile, LeaseRecord, Pair, Trailer, check_trailer};
+use holdfast_store::etcd_file::{Auth, EtcdFile, LeaseRecord, Pair};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
@@ -59,24 +59,15 @@ pub(crate) struct Expected {
 
 impl Expected {
     /// Reads everything. Blocks: run it where that is allowed.
-    pub(crate) fn read<R: ReadAt>(source: R) -> Result<Self> {
+    pub(crate) fn read<R: ReadAt>(file: &EtcdFile<R>, is_trailer_valid: bool) -> Result<Self> {
         let content = |source| Error::Content { source };
-        let trailer = check_trailer(&source).map_err(content)?;
-        let file = EtcdFile::open(source).map_err(content)?;
-        let revision = file.revision().map_err(content)?;
-        let mut keys = Vec::new();
-        let visit = |pair: &Pair<'_>| {
-            keys.push(expected_key(pair));
-            Ok(())
-        };
-        file.for_each_key(revision, visit).map_err(content)?;
-        keys.sort_unstable_by(|left, right| left.key.cmp(&right.key));
+        let found = file.survey(expected_key).content.map_err(content)?;
         Ok(Self {
-            is_trailer_valid: trailer == Trailer::Valid,
-            revision,
-            hash_kv: file.hash_kv(revision).map_err(content)?.hash,
-            keys,
-            leases: file.leases().map_err(content)?,
+            is_trailer_valid,
+            revision: found.hash.hash_revision,
+            hash_kv: found.hash.hash,
+            leases: found.leases.clone(),
+            keys: found.into_keys().map(named).collect(),
             auth: file.auth().map_err(content)?,
         })
     }
@@ -111,14 +102,22 @@ impl Expected {
     }
 }
 
+/// What is kept of a key; its name comes with the answer of the survey.
 fn expected_key(pair: &Pair<'_>) -> ExpectedKey {
     ExpectedKey {
-        key: Bytes::copy_from_slice(pair.key),
+        key: Bytes::new(),
         create_revision: pair.create_revision,
         mod_revision: pair.mod_revision,
         version: pair.version,
         lease: pair.lease,
         value: value_digest(pair.value),
+    }
+}
+
+fn named((key, kept): (Box<[u8]>, ExpectedKey)) -> ExpectedKey {
+    ExpectedKey {
+        key: key.into(),
+        ..kept
     }
 }
 

@@ -12,6 +12,7 @@
 //!   leaves behind, the next start removes;
 //! - reports never hold keys or values.
 
+mod auth;
 mod checks;
 mod client;
 mod drill;

@@ -1,23 +1,22 @@
 //! What a snapshot says of itself, read from its bytes.
 
 use holdfast_store::bolt::ReadAt;
-use holdfast_store::etcd_file::EtcdFile;
+use holdfast_store::etcd_file::{Content, EtcdFile};
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::manifest::{ContentMember, ContentRecord, SourceHash};
 
-/// Reads everything a manifest says of the content. `digest` is that of all bytes of `source`.
-pub(crate) fn inspect<R: ReadAt>(
+/// Everything a manifest says of the content: what a survey of `file` found, and the small records.
+/// `digest` is that of all bytes of the file.
+pub(crate) fn inspect<R: ReadAt, V>(
     file: &EtcdFile<R>,
-    bytes: u64,
-    digest: Digest,
+    content: &Content<V>,
+    (bytes, digest): (u64, Digest),
 ) -> Result<ContentRecord> {
-    let status = file.status().map_err(|error| unreadable(&error))?;
-    let hash = file.hash_kv(0).map_err(|error| unreadable(&error))?;
+    let (status, hash) = (&content.status, &content.hash);
     let members = file.members().map_err(|error| unreadable(&error))?;
     let alarms = file.alarms().map_err(|error| unreadable(&error))?;
-    let leases = file.leases().map_err(|error| unreadable(&error))?;
     let auth = file.auth().map_err(|error| unreadable(&error))?;
     let members = members
         .into_iter()
@@ -43,7 +42,7 @@ pub(crate) fn inspect<R: ReadAt>(
         storage_version: file.storage_version().map_err(|error| unreadable(&error))?,
         members,
         alarms,
-        leases: u64::try_from(leases.len()).unwrap_or(u64::MAX),
+        leases: u64::try_from(content.leases.len()).unwrap_or(u64::MAX),
         is_auth_enabled: auth.is_enabled,
     })
 }

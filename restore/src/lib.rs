@@ -54,7 +54,7 @@ pub use plan::{Bump, Pick, RestoreOptions, RestorePlan, Target, plan_restore};
 pub use progress::{Phase, Progress, ProgressFn};
 pub use proof::{Evidence, Proof};
 pub use prune::execute_prune;
-pub use rebuild::{Restored, rebuild};
+pub use rebuild::{Restored, rebuild, rebuild_with_content};
 pub use seal::Sealer;
 pub use source::{BundledSource, EtcdSource, EtcdSpec, FileSource, Source, SourceSpec};
 pub use unique::UniqueId;

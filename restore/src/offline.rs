@@ -11,15 +11,13 @@ use std::thread;
 
 use futures::StreamExt as _;
 use holdfast_store::ErrorKind;
-use holdfast_store::bolt::{FileSource, Report};
+use holdfast_store::bolt::{FileSource, ReadAt, Report};
 use holdfast_store::datadir::{bootstrap, durable};
 use holdfast_store::etcd_file::{EtcdFile, Status, Trailer, check_trailer};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::etcd_datadir::{
-    DataDirPlan, DataDirWritten, NewCluster, bumped_revision, content_error, write_etcd_datadir,
-};
+use crate::etcd_datadir::{self, DataDirPlan, NewCluster, bumped_revision, content_error};
 use crate::inspect;
 use crate::source::SnapshotStream;
 use crate::staging::refuse_existing;
@@ -168,9 +166,10 @@ pub fn status(path: &Path) -> Result<SnapshotStatus> {
     })
 }
 
-fn checked_status<R: holdfast_store::bolt::ReadAt>(file: &EtcdFile<R>) -> Result<Status> {
-    check_pages(&file.check())?;
-    file.status().map_err(content_error)
+fn checked_status<R: ReadAt>(file: &EtcdFile<R>) -> Result<Status> {
+    let survey = file.survey(|_pair| ());
+    check_pages(&survey.report)?;
+    Ok(survey.content.map_err(content_error)?.status)
 }
 
 /// HashKV at `revision` (0: the newest), after checking the digest, if there is one.
@@ -205,8 +204,17 @@ pub fn hash_kv(path: &Path, revision: i64) -> Result<SnapshotHashKv> {
 pub fn restore(options: &SnapshotRestore) -> Result<SnapshotRestored> {
     let plan = restore_plan(options)?;
     let source = open(&options.snapshot)?;
-    let file = checked(options, &source)?;
-    let written: DataDirWritten = write_etcd_datadir(&file, &plan)?;
+    let file = EtcdFile::open(&source).map_err(content_error)?;
+    // The directory is built while the file is checked, and published when nothing is wrong.
+    let (checked, staged) = thread::scope(|scope| {
+        let checked = scope.spawn(|| check_to_restore(&source, &file, options));
+        let staged = etcd_datadir::stage(&file, &plan);
+        (checked.join(), staged)
+    });
+    checked.map_err(|_panic| Error::Worker {
+        reason: "the checking thread panicked".into(),
+    })??;
+    let written = staged?.publish()?;
     Ok(SnapshotRestored {
         data_dir: plan.data_dir,
         member_id: written.member_id.to_string(),
@@ -226,7 +234,8 @@ pub fn restore_for_store(options: &SnapshotRestore) -> Result<SnapshotRestored> 
     }
     refuse_existing(&plan.data_dir)?;
     let source = open(&options.snapshot)?;
-    let file = checked(options, &source)?;
+    let file = EtcdFile::open(&source).map_err(content_error)?;
+    check_to_restore(&source, &file, options)?;
     let newest = file.newest_revision().map_err(content_error)?;
     let revision = bumped_revision(newest, plan.bump_revision)?;
     let members = plan.cluster.members.iter();
@@ -243,7 +252,7 @@ pub fn restore_for_store(options: &SnapshotRestore) -> Result<SnapshotRestored> 
         clear_alarms: plan.clear_alarms,
     };
     let compacted = file.compact_revision().map_err(content_error)?;
-    let written = bootstrap::write_data_dir(&plan.data_dir, &options.snapshot, &cluster, changes)
+    let written = bootstrap::write_data_dir(&plan.data_dir, &file, &cluster, changes)
         .map_err(|error| inspect::unreadable(&error))?;
     Ok(SnapshotRestored {
         data_dir: plan.data_dir,
@@ -259,11 +268,12 @@ pub fn restore_for_store(options: &SnapshotRestore) -> Result<SnapshotRestored> 
     })
 }
 
-/// The snapshot, when its digest and every page hold.
-fn checked<'a>(
+/// The digest, if it is to be checked, and every page.
+fn check_to_restore(
+    source: &FileSource,
+    file: &EtcdFile<&FileSource>,
     options: &SnapshotRestore,
-    source: &'a FileSource,
-) -> Result<EtcdFile<&'a FileSource>> {
+) -> Result<()> {
     if !options.skip_hash_check
         && let DigestState::Missing = digest_state(
             check_trailer(source).map_err(content_error)?,
@@ -277,9 +287,7 @@ fn checked<'a>(
             ),
         });
     }
-    let file = EtcdFile::open(source).map_err(content_error)?;
-    check_pages(&file.check())?;
-    Ok(file)
+    check_pages(&file.check())
 }
 
 /// The plan that the flags describe, or which of them contradict each other.

@@ -1,17 +1,19 @@
 //! Rebuild: a restore plan becomes data directories, staged beside the target and renamed last.
 //!
-//! Needs a vault, keys and free space; no daemon. Parts are verified as they are read, and their
-//! content is decoded and hashed before anything is built from it. Killed at any point, this
-//! leaves either no target or the finished one; what it leaves beside it the next run removes.
+//! Needs a vault, keys and free space; no daemon. Parts are verified as they are read. While the
+//! result is built from them in the staging folder, their content is walked page by page and
+//! hashed; what does not hold is never published. Killed at any point, this leaves either no target
+//! or the finished one; what it leaves beside it the next run removes.
 
 mod build;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
-use holdfast_store::bolt::ReadAt;
 use holdfast_store::etcd_file::EtcdFile;
 
+use crate::content::Content;
 use crate::error::{Error, Result};
 use crate::inspect;
 use crate::key::Keys;
@@ -53,6 +55,17 @@ pub async fn rebuild(
     keys: &Keys,
     progress: ProgressFn<'_>,
 ) -> Result<Restored> {
+    let (restored, _content) = rebuild_with_content(vault, plan, keys, progress).await?;
+    Ok(restored)
+}
+
+/// As [`rebuild`], and hands on the decoded content, to compare the result with.
+pub async fn rebuild_with_content(
+    vault: &Vault<ReadOnly>,
+    plan: &RestorePlan,
+    keys: &Keys,
+    progress: ProgressFn<'_>,
+) -> Result<(Restored, Content)> {
     check_target(plan)?;
     let manifest = read_manifest(vault, plan, keys).await?;
     let key = open_key(vault, &manifest, keys).await?;
@@ -64,29 +77,54 @@ pub async fn rebuild(
     .await??;
     let phase = (Phase::Fetching, progress);
     let fetched = fetch_parts(vault, &manifest, Some(&key), Some(spool), phase).await?;
-    let Some(spool) = fetched.spool else {
+    let Some(spooled) = fetched.spooled else {
         return Err(Error::Damaged {
             flaws: fetched.flaws,
         });
     };
     let bytes = manifest.content.bytes;
     progress(Progress {
-        phase: Phase::Checking,
-        done: 0,
-        total: Some(bytes),
-    });
-    let checked = tokio::task::spawn_blocking(move || {
-        let file = checked_content(spool.into_reader(bytes, manifest.part_bytes), &manifest)?;
-        Ok::<_, Error>((file, manifest))
-    });
-    let (file, manifest) = checked.await??;
-    progress(Progress {
         phase: Phase::Building,
         done: 0,
         total: Some(bytes),
     });
     let plan = plan.clone();
-    tokio::task::spawn_blocking(move || build::build(&file, &manifest, &plan, staging)).await?
+    tokio::task::spawn_blocking(move || {
+        let reader = spooled.spool.into_reader(bytes, manifest.part_bytes);
+        let file = EtcdFile::open(reader).map_err(|error| inspect::unreadable(&error))?;
+        let restored = check_and_build(&file, &manifest, &plan, staging)?;
+        let trailer = spooled.trailer;
+        Ok((restored, Content { file, trailer }))
+    })
+    .await?
+}
+
+/// Walks and hashes the content on one thread and builds from it on another.
+fn check_and_build(
+    file: &EtcdFile<SpoolReader>,
+    manifest: &Manifest,
+    plan: &RestorePlan,
+    staging: Staging,
+) -> Result<Restored> {
+    let (checked, built) = thread::scope(|scope| {
+        let checked = scope.spawn(|| check_content(file, manifest));
+        let built = build::build(file, plan, staging.path());
+        (checked.join(), built)
+    });
+    // Damage explains whatever else went wrong.
+    checked.map_err(|_panic| Error::Worker {
+        reason: "the checking thread panicked".to_owned(),
+    })??;
+    let cluster_id = built?;
+    staging.publish_only(&build::published(plan))?;
+    Ok(Restored {
+        written: plan.write.clone(),
+        cluster_id,
+        revision: plan.revision_after,
+        hash_kv: manifest.content.hash_kv,
+        keys: manifest.content.keys,
+        bytes: manifest.content.bytes,
+    })
 }
 
 /// Writes a backup's bytes as they were: a snapshot file for `etcdutl snapshot restore`, digest
@@ -111,14 +149,14 @@ pub async fn export(
     .await??;
     let phase = (Phase::Fetching, progress);
     let fetched = fetch_parts(vault, manifest, Some(&key), Some(spool), phase).await?;
-    let Some(spool) = fetched.spool else {
+    let Some(spooled) = fetched.spooled else {
         return Err(Error::Damaged {
             flaws: fetched.flaws,
         });
     };
     let part_bytes = manifest.part_bytes;
     tokio::task::spawn_blocking(move || {
-        let reader = spool.into_reader(bytes, part_bytes);
+        let reader = spooled.spool.into_reader(bytes, part_bytes);
         build::copy_plain(&reader, &staging.path().join(PLAIN_COPY))?;
         staging.publish_only(PLAIN_COPY)
     })
@@ -148,10 +186,10 @@ fn check_target(plan: &RestorePlan) -> Result<()> {
         }
     }
     let members = u64::try_from(plan.write.len()).unwrap_or(u64::MAX);
-    // Each member's copy is about as large as the content; the bundled store is also fed from
-    // one plain copy in the staging folder. A tenth more for what a database needs beside it.
+    // Each member's copy is about as large as the content, and may be twice as large while the
+    // bundled store writes it. A tenth more for what a database needs beside it.
     let copies = match plan.target {
-        Target::Holdfast => members.saturating_mul(2).saturating_add(1),
+        Target::Holdfast => members.saturating_mul(2),
         Target::Etcd => members,
     };
     let built = plan
@@ -223,22 +261,15 @@ async fn read_manifest(
     Ok(signed.record)
 }
 
-/// The content, decoded: every page walked, and the hash of the manifest recomputed.
-fn checked_content(reader: SpoolReader, manifest: &Manifest) -> Result<EtcdFile<SpoolReader>> {
-    let file = EtcdFile::open(reader).map_err(|error| inspect::unreadable(&error))?;
-    let report = file.check();
-    if let Some(problem) = report.problems.first() {
+/// Every page walked, and the hash of the manifest recomputed.
+fn check_content(file: &EtcdFile<SpoolReader>, manifest: &Manifest) -> Result<()> {
+    let survey = file.survey(|_pair| ());
+    if let Some(problem) = survey.report.problems.first() {
         return Err(inspect::unreadable(problem));
     }
-    check_hash(&file, manifest)?;
-    Ok(file)
-}
-
-fn check_hash<R: ReadAt>(file: &EtcdFile<R>, manifest: &Manifest) -> Result<()> {
+    let found = survey.content;
+    let hash = found.map_err(|error| inspect::unreadable(&error))?.hash;
     let content = &manifest.content;
-    let hash = file
-        .hash_kv(0)
-        .map_err(|error| inspect::unreadable(&error))?;
     let found = (hash.hash, hash.hash_revision, hash.compact_revision);
     let expected = (content.hash_kv, content.revision, content.compact_revision);
     if found != expected {

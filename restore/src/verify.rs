@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::{Level, SnapshotId};
-use holdfast_store::etcd_file::{EtcdFile, Trailer, check_trailer};
+use holdfast_store::etcd_file::EtcdFile;
 
 use crate::error::{Error, Result};
 use crate::flaw::{Flaw, FlawKind};
@@ -105,7 +105,7 @@ pub async fn verify<Mode: Sync>(
         return Ok(proof);
     }
     proof.level = Some(Level::L1);
-    if let Some(spool) = fetched.spool {
+    if let Some(spooled) = fetched.spooled {
         let bytes = backup.manifest.content.bytes;
         progress(Progress {
             phase: Phase::Checking,
@@ -114,11 +114,8 @@ pub async fn verify<Mode: Sync>(
         });
         let manifest = backup.manifest.clone();
         proof = tokio::task::spawn_blocking(move || {
-            check_content(
-                spool.into_reader(bytes, manifest.part_bytes),
-                &manifest,
-                proof,
-            )
+            let reader = spooled.spool.into_reader(bytes, manifest.part_bytes);
+            Ok::<_, Error>(check_content((reader, spooled.trailer), &manifest, proof))
         })
         .await??;
     }
@@ -237,15 +234,18 @@ pub(crate) async fn open_key<Mode>(
 }
 
 /// L2: the content itself.
-fn check_content(reader: SpoolReader, manifest: &Manifest, mut proof: Proof) -> Result<Proof> {
+fn check_content(
+    (reader, trailer): (SpoolReader, std::result::Result<(), String>),
+    manifest: &Manifest,
+    mut proof: Proof,
+) -> Proof {
     let object = manifest.id;
     let broken = |detail: String| Flaw::new(FlawKind::StructureBroken, object, detail);
-    match check_trailer(&reader) {
-        Ok(Trailer::Valid) => proof.evidence.is_trailer_valid = true,
-        Ok(other) => proof
+    match trailer {
+        Ok(()) => proof.evidence.is_trailer_valid = true,
+        Err(reason) => proof
             .flaws
-            .push(broken(format!("digest trailer: {other:?}"))),
-        Err(error) => return Err(inspect::unreadable(&error)),
+            .push(broken(format!("digest trailer: {reason}"))),
     }
     let file = match EtcdFile::open(reader) {
         Ok(file) => file,
@@ -253,20 +253,29 @@ fn check_content(reader: SpoolReader, manifest: &Manifest, mut proof: Proof) -> 
             proof
                 .flaws
                 .push(broken(inspect::unreadable(&error).to_string()));
-            return Ok(proof);
+            return proof;
         }
     };
-    let report = file.check();
-    proof.evidence.pages = report.pages;
-    let problems = report.problems.iter().take(PROBLEMS_NAMED_MAX);
+    let survey = file.survey(|_pair| ());
+    proof.evidence.pages = survey.report.pages;
+    let problems = survey.report.problems.iter().take(PROBLEMS_NAMED_MAX);
     proof
         .flaws
         .extend(problems.map(|problem| broken(problem.to_string())));
-    let content = match inspect::inspect(&file, manifest.content.bytes, manifest.content.digest) {
+    let inspected = match &survey.content {
+        Ok(content) => {
+            let whole = (manifest.content.bytes, manifest.content.digest);
+            inspect::inspect(&file, content, whole)
+        }
+        // Named already.
+        Err(_) if survey.report.bucket_problems > 0 => return proof,
+        Err(error) => Err(inspect::unreadable(error)),
+    };
+    let content = match inspected {
         Ok(content) => content,
         Err(error) => {
             proof.flaws.push(broken(error.to_string()));
-            return Ok(proof);
+            return proof;
         }
     };
     proof.evidence.keys = content.keys;
@@ -296,5 +305,5 @@ fn check_content(reader: SpoolReader, manifest: &Manifest, mut proof: Proof) -> 
                 .push(Flaw::new(FlawKind::HashMismatch, object, detail));
         }
     }
-    Ok(proof)
+    proof
 }

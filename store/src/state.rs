@@ -14,6 +14,7 @@ use prost::Message as _;
 use crate::apply::{LogPosition, Records, fits};
 use crate::backend::{Home, Piece, Table, View, Walk};
 use crate::error::{Error, ErrorKind};
+use crate::etcd_file::{AUTH_ENABLED, AUTH_REVISION, Auth};
 use crate::export::Export;
 use crate::lease::{LeaseChange, LeaseId, LeaseInfo, Lessor};
 use crate::mvcc::{Count, Horizon, Index, Revision, RowKey, hash_at, key_value, range, txn};
@@ -346,6 +347,26 @@ impl State {
     /// Whether the data has authentication enabled.
     pub fn is_auth_enabled(&self) -> bool {
         self.published.load().records.is_auth_enabled
+    }
+
+    /// Users, roles and whether they are in force, read from the tables.
+    pub fn auth(&self) -> Result<Auth, Error> {
+        let published = self.published.load();
+        let view = &published.view;
+        let rows = |table| {
+            let mut rows = Vec::new();
+            view.scan_all(table, |key, value| {
+                rows.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+                Ok(())
+            })?;
+            Ok::<_, Error>(rows)
+        };
+        Auth::from_rows(
+            view.get(Table::Auth, AUTH_ENABLED)?.as_deref(),
+            view.get(Table::Auth, AUTH_REVISION)?.as_deref(),
+            &rows(Table::AuthUsers)?,
+            &rows(Table::AuthRoles)?,
+        )
     }
 
     /// Sizes on disk and of the data.

@@ -1,44 +1,49 @@
 //! Users, roles and whether they are in force are as in the backup.
 //!
 //! Looked at in the restored database itself, since asking would need a password: in the file
-//! before the boot where the target has one, else in a snapshot of the booted member.
+//! before the boot where the target has one, else by the member's own process when it has booted.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use holdfast_proto::etcd::rpc;
 use holdfast_store::bolt::FileSource;
 use holdfast_store::etcd_file::{Auth, EtcdFile};
-
 use tonic::{Code, Status};
 
 use super::{Doubt, Finding, Subject, failed};
+use crate::auth::AuthFacts;
 use crate::client::answer;
 use crate::error::Error;
 
 pub(super) async fn check(subject: &Subject) -> Finding {
-    let expected = &subject.expected.auth;
-    let file = match &subject.facts.restored_file {
-        Some(file) => file.clone(),
-        None => snapshot(subject).await?,
+    let expected = AuthFacts::of(&subject.expected.auth);
+    let found = match (&subject.facts.member_auth, &subject.facts.restored_file) {
+        (Some(told), _) => told.clone(),
+        (None, Some(file)) => {
+            let file = file.clone();
+            let read = tokio::task::spawn_blocking(move || auth_of(&file)).await;
+            let read = read.map_err(|error| Doubt::Inconclusive(error.to_string()))?;
+            let unreadable = |error| Doubt::Failed(format!("cannot be read back: {error}"));
+            AuthFacts::of(&read.map_err(unreadable)?)
+        }
+        (None, None) => {
+            let reason = "neither a file nor the member tells".to_owned();
+            return Err(Doubt::Inconclusive(reason));
+        }
     };
-    let read = tokio::task::spawn_blocking(move || read_auth(&file));
-    let found = read
-        .await
-        .map_err(|error| Doubt::Inconclusive(error.to_string()))??;
-    if found != *expected {
+    if found != expected {
         return failed(format!(
             "auth is {} with {} users and {} roles, the backup has it {} with {} and {}",
             on_off(found.is_enabled),
-            found.users.len(),
-            found.roles.len(),
+            found.users,
+            found.roles,
             on_off(expected.is_enabled),
-            expected.users.len(),
-            expected.roles.len()
+            expected.users,
+            expected.roles
         ));
     }
-    let (users, roles) = (found.users.len(), found.roles.len());
+    let (users, roles) = (found.users, found.roles);
     let records = format!("{}, {users} users, {roles} roles", on_off(found.is_enabled));
     if !found.is_enabled {
         return Ok(records);
@@ -76,25 +81,4 @@ pub(crate) fn auth_of(path: &Path) -> crate::error::Result<Auth> {
 
 fn on_off(is_enabled: bool) -> &'static str {
     if is_enabled { "on" } else { "off" }
-}
-
-fn read_auth(path: &Path) -> Result<Auth, Doubt> {
-    let unreadable = |error: String| Doubt::Failed(format!("cannot be read back: {error}"));
-    let source = FileSource::open(path).map_err(|error| unreadable(error.to_string()))?;
-    let file = EtcdFile::open(source).map_err(|error| unreadable(error.to_string()))?;
-    file.auth().map_err(|error| unreadable(error.to_string()))
-}
-
-/// Streams a snapshot of the member into the scratch directory. The restored data lies there in
-/// clear anyway.
-async fn snapshot(subject: &Subject) -> Result<PathBuf, Doubt> {
-    let path = subject.facts.scratch.join("served.db");
-    let failed_to = |error: std::io::Error| Doubt::Inconclusive(format!("a snapshot: {error}"));
-    let mut file = std::fs::File::create_new(&path).map_err(failed_to)?;
-    let mut maintenance = subject.client.maintenance();
-    let mut stream = answer(maintenance.snapshot(rpc::SnapshotRequest {})).await?;
-    while let Some(message) = stream.message().await? {
-        file.write_all(&message.blob).map_err(failed_to)?;
-    }
-    Ok(path)
 }

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
+use crate::auth::AuthFacts;
 use crate::client::Client;
 use crate::expected::Expected;
 use crate::report::CheckRecord;
@@ -99,8 +100,8 @@ pub(crate) struct Facts {
     pub(crate) highest_seen: i64,
     /// A database file of the restored cluster from before it was booted, where there is one.
     pub(crate) restored_file: Option<PathBuf>,
-    /// Where a check may put files.
-    pub(crate) scratch: PathBuf,
+    /// The authentication records the member booted with, where it can tell.
+    pub(crate) member_auth: Option<AuthFacts>,
 }
 
 /// The restored cluster and what it should be.

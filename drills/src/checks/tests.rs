@@ -5,9 +5,9 @@ use std::path::Path;
 use bytes::Bytes;
 use holdfast_interop::peers::{Peer, Peers};
 use holdfast_restore::etcd_datadir::{self, DataDirPlan, write_etcd_datadir};
-use holdfast_store::bolt::FileSource;
+use holdfast_store::bolt::{FileSource, ReadAt};
 use holdfast_store::datadir::bootstrap::{Changes, NewCluster, write_data_dir};
-use holdfast_store::etcd_file::EtcdFile;
+use holdfast_store::etcd_file::{EtcdFile, Trailer, check_trailer};
 
 use super::*;
 use crate::scratch::tests::{assert_no_process, member_command};
@@ -19,6 +19,11 @@ const PEER_URL: &str = "http://127.0.0.1:0";
 fn golden(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../store/tests/fixtures/etcd/v3.7.3");
     folder.join(format!("{name}.db"))
+}
+
+fn decoded<R: ReadAt>(source: R) -> Expected {
+    let is_trailer_valid = check_trailer(&source).unwrap() == Trailer::Valid;
+    Expected::read(&EtcdFile::open(source).unwrap(), is_trailer_valid).unwrap()
 }
 
 /// A golden snapshot, restored and served.
@@ -41,7 +46,7 @@ async fn serve(name: &str, program: &Program, bump: i64) -> Served {
     let data_dir = scratch.path().join("data");
     let file = golden(name);
     write(&file, &data_dir, program, bump);
-    let expected = Expected::read(FileSource::open(&file).unwrap()).unwrap();
+    let expected = decoded(FileSource::open(&file).unwrap());
     let is_etcd = matches!(program, Program::Etcd(_));
     let pass = (is_etcd && expected.auth.is_enabled)
         .then(|| Pass::create(scratch.path(), &expected.auth).unwrap());
@@ -67,7 +72,7 @@ async fn serve(name: &str, program: &Program, bump: i64) -> Served {
         revision_after: expected.revision + bump,
         highest_seen: expected.revision + 1000,
         restored_file: matches!(program, Program::Etcd(_)).then(|| data_dir.join("member/snap/db")),
-        scratch: scratch.path().to_owned(),
+        member_auth: member.auth().cloned(),
     };
     let client = Client::new(member.address()).unwrap();
     let client = match pass {
@@ -96,7 +101,8 @@ fn write(file: &Path, data_dir: &Path, program: &Program, bump: i64) {
                 mark_compacted: is_bumped,
                 clear_alarms: false,
             };
-            write_data_dir(data_dir, file, &cluster, changes).unwrap();
+            let source = EtcdFile::open(FileSource::open(file).unwrap()).unwrap();
+            write_data_dir(data_dir, &source, &cluster, changes).unwrap();
         }
         Program::Etcd(_) => {
             let plan = DataDirPlan {
@@ -128,7 +134,7 @@ impl Served {
         change: impl FnOnce(&mut Expected),
     ) -> (Outcome, String) {
         let file = FileSource::open(&golden("small")).unwrap();
-        let mut expected = Expected::read(file).unwrap();
+        let mut expected = decoded(file);
         change(&mut expected);
         let subject = Subject {
             expected: Arc::new(expected),
@@ -236,7 +242,7 @@ async fn whatever_differs_from_the_backup_fails_its_check() {
 
 #[tokio::test]
 async fn content_that_is_not_what_was_backed_up_fails() {
-    let expected = Expected::read(FileSource::open(&golden("small")).unwrap()).unwrap();
+    let expected = decoded(FileSource::open(&golden("small")).unwrap());
     let facts = Facts {
         id: DrillId::new(chrono::DateTime::UNIX_EPOCH, [1; 10]),
         revision: expected.revision,
@@ -247,7 +253,7 @@ async fn content_that_is_not_what_was_backed_up_fails() {
         revision_after: 0,
         highest_seen: 0,
         restored_file: None,
-        scratch: PathBuf::new(),
+        member_auth: None,
     };
     assert!(content::check(&facts, &expected).is_ok());
     let wrong = [
@@ -292,12 +298,12 @@ fn bytes_without_the_digest_they_end_in_fail() {
     let mut bytes = std::fs::read(golden("small")).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    assert!(!Expected::read(bytes).unwrap().is_trailer_valid);
+    assert!(!decoded(bytes).is_trailer_valid);
 }
 
 #[tokio::test]
 async fn an_empty_backup_fails_unless_it_is_expected() {
-    let expected = Expected::read(FileSource::open(&golden("empty")).unwrap()).unwrap();
+    let expected = decoded(FileSource::open(&golden("empty")).unwrap());
     let mut facts = Facts {
         id: DrillId::new(chrono::DateTime::UNIX_EPOCH, [1; 10]),
         revision: expected.revision,
@@ -308,7 +314,7 @@ async fn an_empty_backup_fails_unless_it_is_expected() {
         revision_after: 0,
         highest_seen: 0,
         restored_file: None,
-        scratch: PathBuf::new(),
+        member_auth: None,
     };
     let finding = content::check(&facts, &expected);
     assert_eq!(

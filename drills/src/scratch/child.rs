@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::etcd::EtcdProcess;
 use super::order::{MemberOrder, ORDER_BYTES_MAX, Program, READY, Ready};
+use crate::auth::AuthFacts;
 use crate::error::{Error, Result};
 
 /// What serves.
@@ -32,7 +33,10 @@ pub async fn run_scratch_member() -> Result<()> {
     let order: MemberOrder =
         serde_json::from_str(&line).map_err(|error| unread(error.to_string()))?;
     let mut server = Server::start(&order).await?;
-    announce(server.address()?)?;
+    announce(&Ready {
+        address: server.address()?,
+        auth: server.auth()?,
+    })?;
     let deadline = Duration::from_secs(order.deadline_s);
     let ended = tokio::select! {
         _ = &mut end => Ok(()),
@@ -63,9 +67,8 @@ fn listen() -> (oneshot::Receiver<String>, oneshot::Receiver<()>) {
     (line, end)
 }
 
-fn announce(address: SocketAddr) -> Result<()> {
-    let answer = serde_json::to_string(&Ready { address })
-        .map_err(|error| Error::member(error.to_string()))?;
+fn announce(ready: &Ready) -> Result<()> {
+    let answer = serde_json::to_string(ready).map_err(|error| Error::member(error.to_string()))?;
     let mut output = std::io::stdout().lock();
     let written = writeln!(output, "{READY}{answer}").and_then(|()| output.flush());
     written.map_err(|error| Error::member(format!("cannot answer: {error}")))
@@ -96,6 +99,17 @@ impl Server {
                     .ok_or_else(|| Error::member("listens nowhere"))
             }
             Self::Etcd(process) => Ok(process.address()),
+        }
+    }
+
+    fn auth(&self) -> Result<Option<AuthFacts>> {
+        match self {
+            Self::Holdfast(server) => {
+                let unread = |error| Error::member(format!("cannot read its users: {error}"));
+                let auth = server.member().state().auth().map_err(unread)?;
+                Ok(Some(AuthFacts::of(&auth)))
+            }
+            Self::Etcd(_) => Ok(None),
         }
     }
 

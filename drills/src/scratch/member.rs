@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::order::{MemberCommand, MemberOrder, READY, Ready};
+use crate::auth::AuthFacts;
 use crate::error::{Error, Result};
 
 /// A member that is asked to stop has this long before it is killed.
@@ -26,7 +27,7 @@ pub(crate) struct ScratchMember {
     stdin: Option<ChildStdin>,
     /// Kept open: a member that prints into a closed pipe would end.
     _stdout: BufReader<ChildStdout>,
-    address: SocketAddr,
+    ready: Ready,
 }
 
 impl ScratchMember {
@@ -59,8 +60,8 @@ impl ScratchMember {
             tracing::debug!(%error, "the scratch member does not listen");
         }
         let ready = wait_until_ready(&mut stdout).await;
-        let address = match ready {
-            Ok(ready) => ready.address,
+        let ready = match ready {
+            Ok(ready) => ready,
             Err(error) => {
                 tracing::warn!(log = %tail(&log_path), "the scratch member did not come up");
                 return Err(error);
@@ -70,12 +71,17 @@ impl ScratchMember {
             child,
             stdin: Some(stdin),
             _stdout: stdout,
-            address,
+            ready,
         })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.ready.address
+    }
+
+    /// The authentication records it booted with, if it can tell.
+    pub(crate) fn auth(&self) -> Option<&AuthFacts> {
+        self.ready.auth.as_ref()
     }
 
     /// Stops the member and makes sure that process and port are gone. What is left is named.
@@ -92,8 +98,8 @@ impl ScratchMember {
                 }
             }
         }
-        if is_open(self.address).await {
-            left.push(format!("port {}", self.address.port()));
+        if is_open(self.address()).await {
+            left.push(format!("port {}", self.address().port()));
         }
         left
     }

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::auth::AuthFacts;
+
 /// Longest order read, in bytes.
 pub(super) const ORDER_BYTES_MAX: usize = 64 * 1024;
 
@@ -63,4 +65,6 @@ pub(crate) enum Program {
 pub(super) struct Ready {
     /// Where clients reach it.
     pub(super) address: SocketAddr,
+    /// The authentication records it holds; a real etcd's process does not tell.
+    pub(super) auth: Option<AuthFacts>,
 }

@@ -6,7 +6,9 @@ use anyhow::Result;
 use holdfast_interop::holdfast;
 use holdfast_interop::peers::{Peer, Peers};
 use holdfast_interop::run;
+use holdfast_store::bolt::FileSource;
 use holdfast_store::datadir::bootstrap::{Changes, NewCluster, write_data_dir};
+use holdfast_store::etcd_file::EtcdFile;
 use serde_json::Value;
 
 /// The token of every restored cluster.
@@ -44,7 +46,8 @@ pub(crate) fn restore(peers: &Peers, tool: Tool, file: &Path, target: &Restored<
                 clear_alarms: false,
             };
             let cluster = NewCluster::single("m0", &[peer], TOKEN);
-            write_data_dir(target.data_dir, file, &cluster, changes)?;
+            let source = EtcdFile::open(FileSource::open(file)?)?;
+            write_data_dir(target.data_dir, &source, &cluster, changes)?;
             return Ok(());
         }
     };

@@ -19,7 +19,7 @@ use crate::part::{self, PartRecord};
 use crate::progress::{Phase, Progress, ProgressFn};
 use crate::seal::{PartKey, Sealer};
 use crate::source::{SnapshotStream, Source};
-use crate::spool::Spool;
+use crate::spool::{Spool, SpoolReader};
 use crate::vault::{Catalog, Folder, ObjectName, ReadWrite, Vault, layout};
 
 /// Parts being sealed or stored at once. Each holds its plain and its stored bytes in memory.
@@ -119,8 +119,12 @@ impl Run<'_> {
             total: Some(whole.bytes),
         });
         let part_bytes = part::length_of(self.options.part_bytes);
-        let content = read_content(spool, whole, part_bytes).await?;
-        let source_hash = self.ask_hash(&content, &mut warnings).await?;
+        let (file, revision) = open_content(spool, whole, part_bytes).await?;
+        let reading = tokio::task::spawn_blocking(move || read_content(&file, whole));
+        // Both take their time, and the source is on another host or at least another core.
+        let (content, told) = tokio::join!(reading, self.source.hash_kv(revision));
+        let content = content??;
+        let source_hash = self.settle_hash(&content, told, &mut warnings).await?;
         self.read_back(id, &parts).await?;
         let elapsed = chrono::TimeDelta::from_std(began.elapsed()).unwrap_or_default();
         let manifest = Manifest {
@@ -207,12 +211,13 @@ impl Run<'_> {
 
     /// The source's own hash of the revision in the copy. One that differs means that the copy is
     /// not the source's data.
-    async fn ask_hash(
+    async fn settle_hash(
         &self,
         content: &ContentRecord,
+        told: Result<SourceHash>,
         warnings: &mut Vec<String>,
     ) -> Result<SourceHash> {
-        let mut told = said(self.source.hash_kv(content.revision).await);
+        let mut told = said(told);
         let is_unknown = |told| matches!(inspect::compare(content, told), Comparison::Unknown(_));
         if content.compact_revision == content.revision && is_unknown(&told) {
             // Compacted at its newest revision, as a cluster just restored is: see `fresh_hash_kv`.
@@ -344,14 +349,27 @@ fn said(answer: Result<SourceHash>) -> SourceHash {
     })
 }
 
-async fn read_content(spool: Arc<Spool>, whole: Whole, part_bytes: u64) -> Result<ContentRecord> {
+/// The decoded copy, and its newest revision.
+async fn open_content(
+    spool: Arc<Spool>,
+    whole: Whole,
+    part_bytes: u64,
+) -> Result<(EtcdFile<SpoolReader>, i64)> {
     let spool = Arc::into_inner(spool).ok_or_else(|| Error::Worker {
         reason: "a part is still being written".to_owned(),
     })?;
     tokio::task::spawn_blocking(move || {
-        let file = EtcdFile::open(spool.into_reader(whole.bytes, part_bytes))
-            .map_err(|error| inspect::unreadable(&error))?;
-        inspect::inspect(&file, whole.bytes, whole.digest)
+        let unreadable = |error| inspect::unreadable(&error);
+        let file =
+            EtcdFile::open(spool.into_reader(whole.bytes, part_bytes)).map_err(unreadable)?;
+        let revision = file.revision().map_err(unreadable)?;
+        Ok((file, revision))
     })
     .await?
+}
+
+fn read_content(file: &EtcdFile<SpoolReader>, whole: Whole) -> Result<ContentRecord> {
+    let content = file.survey(|_pair| ()).content;
+    let content = content.map_err(|error| inspect::unreadable(&error))?;
+    inspect::inspect(file, &content, (whole.bytes, whole.digest))
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 
-use crate::digest::{Digest, Digester};
+use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::part::PARTS_MAX;
 use crate::source::TrailerCheck;
@@ -22,7 +22,6 @@ pub(super) struct Cutter {
     endpoint: String,
     part_bytes: usize,
     trailer: TrailerCheck,
-    digester: Digester,
     part: Vec<u8>,
     rest: Bytes,
     has_ended: bool,
@@ -40,7 +39,6 @@ impl Cutter {
             endpoint,
             part_bytes,
             trailer: TrailerCheck::default(),
-            digester: Digester::default(),
             part: Vec::new(),
             rest: Bytes::new(),
             has_ended: false,
@@ -78,7 +76,6 @@ impl Cutter {
                 Some(chunk) => {
                     let chunk = chunk?;
                     self.trailer.update(&chunk);
-                    self.digester.update(&chunk);
                     self.rest = chunk;
                 }
             }
@@ -87,12 +84,12 @@ impl Cutter {
 
     /// The verdict on the whole stream.
     pub(super) fn finish(self) -> Result<Whole> {
-        let bytes = self.trailer.bytes();
+        let whole = Whole {
+            bytes: self.trailer.bytes(),
+            digest: self.trailer.whole(),
+        };
         match self.trailer.finish() {
-            Ok(()) => Ok(Whole {
-                bytes,
-                digest: self.digester.finish(),
-            }),
+            Ok(()) => Ok(whole),
             Err(reason) => Err(Error::BadStream {
                 endpoint: self.endpoint,
                 reason,

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::fs::File;
 
 use holdfast_store::bolt::{Bucket, Measure, Plan, ReadAt, WriteError, Writer};
 use holdfast_store::etcd_file::{ConfState, EtcdFile};
 use holdfast_store::mvcc::Revision;
 
 use super::cluster::Identified;
-use super::files::NewFile;
+use super::files::{NewFile, SyncingFile};
 use super::{DataDirPlan, TERM, bumped_revision, content_error};
 use crate::error::{Error, Result};
 
@@ -58,7 +57,7 @@ impl Target for Measure {
     }
 }
 
-impl Target for Writer<&File> {
+impl Target for Writer<SyncingFile<'_>> {
     fn bucket(&mut self, name: &[u8]) -> Result<(), WriteError> {
         Writer::bucket(self, name)
     }
@@ -138,11 +137,12 @@ impl Content {
             .map_err(|error| file.failed(error))?;
         self.feed(source, &mut measure, file)?;
         let plan: Plan = measure.finish().map_err(|error| file.failed(error))?;
-        let mut writer = Writer::new(plan, file.file()).map_err(|error| file.failed(error))?;
-        self.feed(source, &mut writer, file)?;
-        writer.finish().map_err(|error| file.failed(error))?;
-        file.sync()?;
-        Ok(plan.size())
+        file.fill(|sink| {
+            let mut writer = Writer::new(plan, sink).map_err(|error| file.failed(error))?;
+            self.feed(source, &mut writer, file)?;
+            writer.finish().map_err(|error| file.failed(error))?;
+            Ok(plan.size())
+        })
     }
 
     fn feed<R: ReadAt, T: Target>(

@@ -82,16 +82,35 @@ pub fn write_etcd_datadir<R: ReadAt>(
     source: &EtcdFile<R>,
     plan: &DataDirPlan,
 ) -> Result<DataDirWritten> {
+    stage(source, plan)?.publish()
+}
+
+/// Builds the directory beside its target.
+pub(crate) fn stage<R: ReadAt>(source: &EtcdFile<R>, plan: &DataDirPlan) -> Result<Staged> {
     let draft = Draft::new(source, plan)?;
     let data = Staging::create(&plan.data_dir)?;
     let log = plan.wal_dir.as_deref().map(Staging::create).transpose()?;
     let written = draft.build(source, data.path(), log.as_ref().map(Staging::path))?;
-    // The data directory comes last: without it a log of its own is of no use to any member.
-    if let Some(log) = log {
-        log.publish()?;
+    Ok(Staged { written, data, log })
+}
+
+/// A directory that is built; gone again unless it is published.
+pub(crate) struct Staged {
+    written: DataDirWritten,
+    data: Staging,
+    log: Option<Staging>,
+}
+
+impl Staged {
+    /// Makes everything durable and renames it into place. The data directory comes last: without
+    /// it a log of its own is of no use to any member.
+    pub(crate) fn publish(self) -> Result<DataDirWritten> {
+        if let Some(log) = self.log {
+            log.publish()?;
+        }
+        self.data.publish()?;
+        Ok(self.written)
     }
-    data.publish()?;
-    Ok(written)
 }
 
 /// A data directory as far as it is known before anything is written.

@@ -9,13 +9,11 @@ use holdfast_store::bolt::ReadAt;
 use holdfast_store::datadir::bootstrap::{self, Changes};
 use holdfast_store::etcd_file::EtcdFile;
 
-use super::{PLAIN_COPY, Restored, check_hash};
 use crate::error::{Error, Result};
 use crate::etcd_datadir::{self, DataDirPlan, Draft};
 use crate::inspect;
-use crate::manifest::Manifest;
 use crate::plan::{RestorePlan, Target};
-use crate::staging::{Staging, private_dir};
+use crate::staging::private_dir;
 
 /// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 20;
@@ -23,54 +21,40 @@ const COPY_BYTES: usize = 1 << 20;
 /// Where members' data directories are built in the staging folder.
 const MEMBERS: &str = "members";
 
-/// Builds every planned member and publishes them in one rename.
+/// Builds every planned member below `staging`; answers the new cluster's id.
 pub(super) fn build<R: ReadAt>(
     file: &EtcdFile<R>,
-    manifest: &Manifest,
     plan: &RestorePlan,
-    staging: Staging,
-) -> Result<Restored> {
-    let members = staging.path().join(MEMBERS);
+    staging: &Path,
+) -> Result<u64> {
+    let members = staging.join(MEMBERS);
     private_dir(&members)?;
-    let cluster_id = match plan.target {
-        Target::Holdfast => build_holdfast(file, manifest, plan, &staging)?,
-        Target::Etcd => build_etcd(file, plan, &members)?,
-    };
-    match plan.write.as_slice() {
-        [only] if only.data_dir == plan.data_dir => {
-            staging.publish_only(&format!("{MEMBERS}/{}", only.name))?;
-        }
-        _ => staging.publish_only(MEMBERS)?,
+    match plan.target {
+        Target::Holdfast => build_holdfast(file, plan, &members),
+        Target::Etcd => build_etcd(file, plan, &members),
     }
-    Ok(Restored {
-        written: plan.write.clone(),
-        cluster_id,
-        revision: plan.revision_after,
-        hash_kv: manifest.content.hash_kv,
-        keys: manifest.content.keys,
-        bytes: manifest.content.bytes,
-    })
+}
+
+/// What of the staging folder becomes the target: one member's folder, or that of several.
+pub(super) fn published(plan: &RestorePlan) -> String {
+    match plan.write.as_slice() {
+        [only] if only.data_dir == plan.data_dir => format!("{MEMBERS}/{}", only.name),
+        _ => MEMBERS.to_owned(),
+    }
 }
 
 fn build_holdfast<R: ReadAt>(
     file: &EtcdFile<R>,
-    manifest: &Manifest,
     plan: &RestorePlan,
-    staging: &Staging,
+    members: &Path,
 ) -> Result<u64> {
-    let plain = staging.path().join(PLAIN_COPY);
-    copy_plain(file.bolt().source(), &plain)?;
-    let source =
-        holdfast_store::bolt::FileSource::open(&plain).map_err(Error::io("open", &plain))?;
-    let copy = EtcdFile::open(source).map_err(|error| inspect::unreadable(&error))?;
-    check_hash(&copy, manifest)?;
     let initial_cluster: Vec<(String, Vec<String>)> = plan
         .members
         .iter()
         .map(|member| (member.name.clone(), member.peer_urls.clone()))
         .collect();
     let changes = Changes {
-        bump: i64::try_from(bump_of_newest_row(&copy, plan)?).unwrap_or(i64::MAX),
+        bump: i64::try_from(bump_of_newest_row(file, plan)?).unwrap_or(i64::MAX),
         mark_compacted: plan.mark_compacted && plan.bump > 0,
         clear_alarms: plan.clear_alarms,
     };
@@ -81,8 +65,8 @@ fn build_holdfast<R: ReadAt>(
             initial_cluster: initial_cluster.clone(),
             token: plan.token.clone(),
         };
-        let target = staging.path().join(MEMBERS).join(&member.name);
-        let written = bootstrap::write_data_dir(&target, &plain, &cluster, changes)
+        let target = members.join(&member.name);
+        let written = bootstrap::write_data_dir(&target, file, &cluster, changes)
             .map_err(|error| inspect::unreadable(&error))?;
         check_revision(written.revision, plan)?;
         cluster_id = written.ids.cluster.0;
@@ -147,7 +131,7 @@ fn check_revision(found: i64, plan: &RestorePlan) -> Result<()> {
     Ok(())
 }
 
-/// The bundled store reads a file. The copy stands in the staging folder like the result itself.
+/// A copy in clear, synced.
 pub(super) fn copy_plain<R: ReadAt>(source: &R, path: &Path) -> Result<()> {
     let mut copy = OpenOptions::new()
         .write(true)

@@ -38,6 +38,13 @@ impl TrailerCheck {
         self.bytes
     }
 
+    /// The digest of all bytes taken so far, the trailer included.
+    pub(crate) fn whole(&self) -> Digest {
+        let mut whole = self.digester.clone();
+        whole.update(&self.held);
+        whole.finish()
+    }
+
     /// The verdict at the end; `Err` says what is wrong.
     pub(crate) fn finish(self) -> Result<(), String> {
         let trailer = u64::try_from(DIGEST_LEN).unwrap_or(u64::MAX);
@@ -87,6 +94,17 @@ mod tests {
         for chunk in [1, 5, 31, 32, 33, 100, 4095, 4096, 5000] {
             assert_eq!(verdict(&bytes, chunk), Ok(()), "chunks of {chunk}");
         }
+    }
+
+    #[test]
+    fn the_digest_of_the_whole_is_that_of_all_bytes() {
+        let bytes = snapshot(4096);
+        let mut check = TrailerCheck::default();
+        for (taken, piece) in bytes.chunks(1000).enumerate() {
+            assert_eq!(check.whole(), Digest::of(&bytes[..taken * 1000]));
+            check.update(piece);
+        }
+        assert_eq!(check.whole(), Digest::of(&bytes));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -13,10 +15,12 @@ use crate::part;
 use crate::progress::{Phase, Progress, ProgressFn};
 use crate::proof::Evidence;
 use crate::seal::PartKey;
+use crate::source::TrailerCheck;
 use crate::spool::Spool;
 use crate::vault::{Vault, layout};
 
-/// Parts being read or opened at once. Each holds its stored and its plain bytes in memory.
+/// Parts being read or opened at once. Each holds its stored and its plain bytes in memory; two
+/// more may wait for the digest of the whole.
 const PARTS_IN_FLIGHT: usize = 3;
 
 /// Most damaged parts named.
@@ -32,7 +36,15 @@ pub(crate) struct FetchedParts {
     /// What is wrong with them.
     pub(crate) flaws: Vec<Flaw>,
     /// The plain bytes, when a spool was given and every part is right.
-    pub(crate) spool: Option<Spool>,
+    pub(crate) spooled: Option<Spooled>,
+}
+
+/// All plain bytes of a backup.
+#[derive(Debug)]
+pub(crate) struct Spooled {
+    pub(crate) spool: Spool,
+    /// Whether they end in the digest of all before it; otherwise what is wrong.
+    pub(crate) trailer: std::result::Result<(), String>,
 }
 
 impl FetchedParts {
@@ -45,8 +57,40 @@ impl FetchedParts {
     }
 }
 
-/// A part that is right, or what is wrong with it.
-type Outcome = std::result::Result<part::PartRecord, Flaw>;
+/// A part that is right with its plain bytes, when there is a key, or what is wrong with it.
+type Outcome = std::result::Result<(part::PartRecord, Option<Vec<u8>>), Flaw>;
+
+/// Digests parts in their order, on a thread of its own.
+struct WholeDigest {
+    sender: mpsc::Sender<Vec<u8>>,
+    check: JoinHandle<TrailerCheck>,
+}
+
+impl WholeDigest {
+    fn start() -> Self {
+        let (sender, mut parts) = mpsc::channel::<Vec<u8>>(1);
+        let check = tokio::task::spawn_blocking(move || {
+            let mut check = TrailerCheck::default();
+            while let Some(part) = parts.blocking_recv() {
+                check.update(&part);
+            }
+            check
+        });
+        Self { sender, check }
+    }
+
+    /// Hands on the next part.
+    async fn update(&self, part: Vec<u8>) -> Result<()> {
+        self.sender.send(part).await.map_err(|_gone| Error::Worker {
+            reason: "the digest thread ended early".to_owned(),
+        })
+    }
+
+    async fn finish(self) -> Result<std::result::Result<(), String>> {
+        drop(self.sender);
+        Ok(self.check.await?.finish())
+    }
+}
 
 /// Reads every part, checks it and, with a key, opens it; with a spool, keeps the plain bytes in
 /// it. Damage is named; an error means that the vault or the disk failed.
@@ -65,19 +109,23 @@ pub(crate) async fn fetch_parts<Mode: Sync>(
         stored_bytes: 0,
         plain_bytes: 0,
         flaws: Vec::new(),
-        spool: None,
+        spooled: None,
     };
+    let digest = spool.as_ref().map(|_spool| WholeDigest::start());
     let fetches: Vec<BoxFuture<'_, Result<Outcome>>> = (0..manifest.parts.len())
         .map(|index| fetch_part(vault, manifest, index, key, spool.as_ref()).boxed())
         .collect();
     let mut outcomes = futures::stream::iter(fetches).buffered(PARTS_IN_FLIGHT);
     while let Some(outcome) = outcomes.next().await {
         match outcome? {
-            Ok(record) => {
+            Ok((record, plain)) => {
                 fetched.read += 1;
                 fetched.stored_bytes += record.stored_bytes;
                 fetched.plain_bytes += record.plain_bytes;
-                fetched.opened += u64::from(key.is_some());
+                fetched.opened += u64::from(plain.is_some());
+                if let (Some(digest), Some(plain)) = (&digest, plain) {
+                    digest.update(plain).await?;
+                }
             }
             Err(flaw) if fetched.flaws.len() < FLAWS_MAX => fetched.flaws.push(flaw),
             Err(_) => {}
@@ -89,8 +137,15 @@ pub(crate) async fn fetch_parts<Mode: Sync>(
         });
     }
     drop(outcomes);
+    let trailer = match digest {
+        Some(digest) => Some(digest.finish().await?),
+        None => None,
+    };
     if fetched.flaws.is_empty() {
-        fetched.spool = spool.and_then(Arc::into_inner);
+        fetched.spooled = spool
+            .and_then(Arc::into_inner)
+            .zip(trailer)
+            .map(|(spool, trailer)| Spooled { spool, trailer });
     }
     Ok(fetched)
 }
@@ -120,24 +175,25 @@ async fn fetch_part<Mode: Sync>(
     };
     let object = name.to_string();
     let (key, spool) = (key.cloned(), spool.cloned());
-    let (checked, spool_record) = (record.clone(), record.clone());
+    let checked = record.clone();
     let outcome = tokio::task::spawn_blocking(move || {
         let Some(key) = key else {
             return part::check_stored(&object, &stored, &checked)
+                .map(|()| None)
                 .map_err(|error| (error, Digest::of(&stored)));
         };
         let plain = part::open_part(&object, &stored, &checked, &key)
             .map_err(|error| (error, Digest::of(&stored)))?;
-        match spool {
-            Some(spool) => spool
+        if let Some(spool) = spool {
+            spool
                 .write(index, &plain)
-                .map_err(|error| (error, Digest::of(&stored))),
-            None => Ok(()),
+                .map_err(|error| (error, Digest::of(&stored)))?;
         }
+        Ok(Some(plain))
     })
     .await?;
     match outcome {
-        Ok(()) => Ok(Ok(spool_record)),
+        Ok(plain) => Ok(Ok((record, plain))),
         Err((error, found)) => classify(manifest, index, error, found).map(Err),
     }
 }

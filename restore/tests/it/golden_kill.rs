@@ -53,7 +53,7 @@ impl Kind {
                     mark_compacted: true,
                     clear_alarms: true,
                 };
-                write_data_dir(target, &path(FILE), &cluster, changes).unwrap();
+                write_data_dir(target, &source(FILE), &cluster, changes).unwrap();
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::backend::{Backend, HEAD_KEY, Head, Rows, Table, View};
-use crate::bolt::FileSource;
+use crate::bolt::{FileSource, ReadAt};
 use crate::error::Error;
 use crate::etcd_file::EtcdFile;
 use crate::mvcc::Revision;
@@ -52,9 +52,9 @@ fn wrong(error: &dyn std::error::Error) -> Error {
 }
 
 /// Takes over all buckets of `source`; the members become those of `membership`.
-pub(super) fn fill(
+pub(super) fn fill<R: ReadAt>(
     fresh: &mut Backend,
-    source: &EtcdFile<FileSource>,
+    source: &EtcdFile<R>,
     at: LogPosition,
     membership: Membership,
     rewrite: &Rewrite,

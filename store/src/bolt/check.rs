@@ -1,5 +1,6 @@
-//! Walking every page of a file.
+//! Walking every page of a file, once: what is wrong with it, and what it holds.
 
+use super::cursor::EntryRef;
 use super::error::{Error, Fault};
 use super::format::DEPTH_MAX;
 use super::page::{Kind, LeafSpan, Page};
@@ -29,6 +30,8 @@ pub struct Report {
     pub keys: u64,
     /// Everything that is wrong, in the order it was found, at most [`PROBLEMS_MAX`].
     pub problems: Vec<Error>,
+    /// How many of the problems are in buckets; the others are about free pages.
+    pub bucket_problems: usize,
 }
 
 impl Report {
@@ -38,35 +41,70 @@ impl Report {
     }
 }
 
-struct Walk<'a, R> {
+struct Walk<'a, R, F> {
     bolt: &'a Bolt<R>,
     visited: Visited,
     report: Report,
+    visit: F,
 }
 
-/// The keys a page may hold: from `low` to below `high`.
-#[derive(Clone, Copy, Default)]
+/// Whose entries a page holds.
+#[derive(Clone, Copy)]
+enum Holder<'a> {
+    /// The list of buckets.
+    List,
+    /// A bucket of the list.
+    Bucket(&'a [u8]),
+    /// A bucket inside a bucket.
+    Nested,
+}
+
+/// What a page may hold: keys from `low` to below `high`.
+#[derive(Clone, Copy)]
 struct Range<'a> {
+    holder: Holder<'a>,
     low: Option<&'a [u8]>,
     high: Option<&'a [u8]>,
 }
 
-pub(crate) fn run<R: ReadAt>(bolt: &Bolt<R>) -> Report {
+impl<'a> Range<'a> {
+    fn all(holder: Holder<'a>) -> Self {
+        Self {
+            holder,
+            low: None,
+            high: None,
+        }
+    }
+}
+
+/// Walks everything; `visit` is given each entry of the list of buckets (without a name) and each
+/// entry of these buckets (with the bucket's name), in order, as long as nothing is wrong.
+pub(crate) fn run<R, F>(bolt: &Bolt<R>, visit: F) -> Report
+where
+    R: ReadAt,
+    F: FnMut(Option<&[u8]>, EntryRef<'_>),
+{
     let mut walk = Walk {
         bolt,
         visited: Visited::new(bolt.page_count()),
         report: Report::default(),
+        visit,
     };
     walk.report.pages = bolt.page_count();
     for meta in 0..2 {
         walk.visited.insert(meta);
     }
-    walk.subtree(bolt.meta().root, Range::default(), 0);
+    walk.subtree(bolt.meta().root, Range::all(Holder::List), 0);
+    walk.report.bucket_problems = walk.report.problems.len();
     walk.free_pages();
     walk.report
 }
 
-impl<R: ReadAt> Walk<'_, R> {
+impl<R, F> Walk<'_, R, F>
+where
+    R: ReadAt,
+    F: FnMut(Option<&[u8]>, EntryRef<'_>),
+{
     fn is_full(&self) -> bool {
         self.report.problems.len() >= PROBLEMS_MAX
     }
@@ -126,8 +164,7 @@ impl<R: ReadAt> Walk<'_, R> {
                 for index in 0..page.count {
                     match page.leaf_span(index) {
                         Err(error) => self.problem(error),
-                        Ok(span) if span.is_bucket => self.bucket(page, index, span, depth),
-                        Ok(_) => self.report.keys += 1,
+                        Ok(span) => self.entry(page, index, span, (range.holder, depth)),
                     }
                 }
             }
@@ -147,6 +184,7 @@ impl<R: ReadAt> Walk<'_, R> {
                     Range {
                         low: Some(key),
                         high,
+                        ..range
                     },
                     depth + 1,
                 );
@@ -154,15 +192,36 @@ impl<R: ReadAt> Walk<'_, R> {
         }
     }
 
-    fn bucket(&mut self, page: &Page, index: u16, span: LeafSpan, depth: usize) {
+    fn entry(&mut self, page: &Page, index: u16, span: LeafSpan, at: (Holder<'_>, usize)) {
+        let (holder, depth) = at;
+        let key = page.bytes(span.key);
+        let entry = EntryRef {
+            key,
+            value: page.bytes(span.value),
+            is_bucket: span.is_bucket,
+        };
+        match holder {
+            _ if !self.report.is_clean() => {}
+            Holder::List => (self.visit)(None, entry),
+            Holder::Bucket(name) => (self.visit)(Some(name), entry),
+            Holder::Nested => {}
+        }
+        if !span.is_bucket {
+            self.report.keys += 1;
+            return;
+        }
         self.report.buckets += 1;
         if depth + 1 >= DEPTH_MAX {
             return self.problem(Error::page(page.id, Fault::TooDeep(DEPTH_MAX)));
         }
+        let inside = Range::all(match holder {
+            Holder::List => Holder::Bucket(key),
+            Holder::Bucket(_) | Holder::Nested => Holder::Nested,
+        });
         match Bolt::<R>::bucket_record(page, index, span.value) {
             Err(error) => self.problem(error),
-            Ok((Root::Page(id), _)) => self.subtree(id, Range::default(), depth + 1),
-            Ok((Root::Inline(inline), _)) => self.content(&inline, Range::default(), depth + 1),
+            Ok((Root::Page(id), _)) => self.subtree(id, inside, depth + 1),
+            Ok((Root::Inline(inline), _)) => self.content(&inline, inside, depth + 1),
         }
     }
 

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use super::identity::{ClusterId, MemberId, cluster_id, member_id};
 use super::{DirLock, Layout, Marker, durable};
 use crate::apply::{Applier, LogPosition, NoEvents, Rewrite, StateOptions};
+use crate::bolt::ReadAt;
 use crate::consensus::found;
 use crate::error::Error;
+use crate::etcd_file::EtcdFile;
 
 /// Members of one cluster.
 pub const MEMBERS_MAX: usize = 7;
@@ -110,15 +112,15 @@ const RESTORED_AT: LogPosition = LogPosition {
     index: 1,
 };
 
-/// Builds a data directory at `target` from the etcd database `file` (a bbolt file, with or
-/// without the snapshot's digest trailer), for member `cluster.name` of a new cluster.
+/// Builds a data directory at `target` from an etcd database, for member `cluster.name` of a new
+/// cluster. The database is not checked here: do that first.
 ///
 /// Everything is built in `<target>.partial-<id>` and renamed at the end: killed at any point this
 /// leaves nothing at `target`, or all of it. What an earlier, killed run left is removed. An
 /// existing target is refused.
-pub fn write_data_dir(
+pub fn write_data_dir<R: ReadAt>(
     target: &Path,
-    file: &Path,
+    source: &EtcdFile<R>,
     cluster: &NewCluster,
     changes: Changes,
 ) -> Result<WrittenDir, Error> {
@@ -133,7 +135,7 @@ pub fn write_data_dir(
     let staging = durable::with_suffix(target, &format!(".partial-{:016x}", rand::random::<u64>()));
     let layout = Layout::new(&staging);
     std::fs::create_dir(&staging).map_err(io)?;
-    let result = build(&layout, file, cluster, &ids, changes).and_then(|revision| {
+    let result = build(&layout, source, cluster, &ids, changes).and_then(|revision| {
         refuse_existing(target)?;
         std::fs::remove_file(layout.lock()).map_err(io)?;
         durable::sync_dir(&staging).map_err(io)?;
@@ -151,9 +153,9 @@ pub fn write_data_dir(
     }
 }
 
-fn build(
+fn build<R: ReadAt>(
     layout: &Layout,
-    file: &Path,
+    source: &EtcdFile<R>,
     cluster: &NewCluster,
     ids: &ClusterIds,
     changes: Changes,
@@ -162,7 +164,7 @@ fn build(
     let membership = found::membership(&ids.members, Some(RESTORED_AT))?;
     let options = StateOptions::default();
     let (mut applier, state) = Applier::open(&layout.state(), &options, Arc::new(NoEvents))?;
-    applier.install_rewritten(file, RESTORED_AT, membership, &changes)?;
+    applier.install_rewritten(source, RESTORED_AT, membership, &changes)?;
     applier.checkpoint()?;
     let revision = state.revision();
     drop(state);

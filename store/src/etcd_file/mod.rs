@@ -4,14 +4,19 @@
 //! 3.4 to 3.7, and computes what etcd and etcdutl compute from them. It never writes.
 
 mod history;
+mod key_table;
 mod pair;
 mod records;
+mod row_hash;
 mod status;
+mod survey;
 mod trailer;
 
 pub use pair::Pair;
+pub(crate) use records::{AUTH_ENABLED, AUTH_REVISION};
 pub use records::{Auth, ConfState, Downgrade, LeaseRecord};
 pub use status::Status;
+pub use survey::{Content, Survey};
 pub use trailer::{Trailer, check_trailer};
 
 use bytes::Bytes;

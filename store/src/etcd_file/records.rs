@@ -41,6 +41,37 @@ pub struct Auth {
     pub roles: Vec<auth::Role>,
 }
 
+/// Whether authentication is on (in the bucket `auth`).
+pub(crate) const AUTH_ENABLED: &[u8] = b"authEnabled";
+/// The count of changes (in the bucket `auth`).
+pub(crate) const AUTH_REVISION: &[u8] = b"authRevision";
+
+impl Auth {
+    /// Decodes the rows of users and roles.
+    pub(crate) fn from_rows(
+        enabled: Option<&[u8]>,
+        revision: Option<&[u8]>,
+        users: &[(Bytes, Bytes)],
+        roles: &[(Bytes, Bytes)],
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            is_enabled: enabled == Some(&[1]),
+            revision: match revision {
+                Some(value) => decode_number(AUTH, AUTH_REVISION, value)?,
+                None => 0,
+            },
+            users: users
+                .iter()
+                .map(|(key, value)| message(AUTH_USERS, key, value))
+                .collect::<Result<_, _>>()?,
+            roles: roles
+                .iter()
+                .map(|(key, value)| message(AUTH_ROLES, key, value))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
 /// The voters and learners of the cluster, as raft knows them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -87,16 +118,11 @@ struct StoredMember {
 }
 
 impl<R: ReadAt> EtcdFile<R> {
-    /// Leases by id, with their keys.
-    pub fn leases(&self) -> Result<Vec<LeaseRecord>, Error> {
-        let mut attached: BTreeMap<i64, Vec<Bytes>> = BTreeMap::new();
-        self.for_each_key(0, |pair| {
-            if pair.lease != 0 {
-                let key = Bytes::copy_from_slice(pair.key);
-                attached.entry(pair.lease).or_default().push(key);
-            }
-            Ok(())
-        })?;
+    /// Leases by id, with their keys, which are `attached` to them.
+    pub(super) fn leases_of(
+        &self,
+        mut attached: BTreeMap<i64, Vec<Bytes>>,
+    ) -> Result<Vec<LeaseRecord>, Error> {
         let mut leases = Vec::new();
         for (key, value) in self.entries(LEASE)? {
             let lease: lease::Lease = message(LEASE, &key, &value)?;
@@ -140,23 +166,12 @@ impl<R: ReadAt> EtcdFile<R> {
 
     /// Users, roles and whether they are in force.
     pub fn auth(&self) -> Result<Auth, Error> {
-        let is_enabled = self
-            .value(AUTH, b"authEnabled")?
-            .is_some_and(|value| *value == [1]);
-        let users = self.entries(AUTH_USERS)?;
-        let roles = self.entries(AUTH_ROLES)?;
-        Ok(Auth {
-            is_enabled,
-            revision: self.number(AUTH, b"authRevision")?.unwrap_or_default(),
-            users: users
-                .iter()
-                .map(|(key, value)| message(AUTH_USERS, key, value))
-                .collect::<Result<_, _>>()?,
-            roles: roles
-                .iter()
-                .map(|(key, value)| message(AUTH_ROLES, key, value))
-                .collect::<Result<_, _>>()?,
-        })
+        Auth::from_rows(
+            self.value(AUTH, AUTH_ENABLED)?.as_deref(),
+            self.value(AUTH, AUTH_REVISION)?.as_deref(),
+            &self.entries(AUTH_USERS)?,
+            &self.entries(AUTH_ROLES)?,
+        )
     }
 
     /// The version the whole cluster speaks, as `3.7.0`; absent before etcd 3.5.
@@ -209,10 +224,7 @@ impl<R: ReadAt> EtcdFile<R> {
 
     fn number(&self, bucket: &'static str, key: &'static [u8]) -> Result<Option<u64>, Error> {
         match self.value(bucket, key)? {
-            Some(value) => match <[u8; 8]>::try_from(value.as_ref()) {
-                Ok(bytes) => Ok(Some(u64::from_be_bytes(bytes))),
-                Err(_) => Err(damaged(bucket, key, "not a number of 8 bytes")),
-            },
+            Some(value) => decode_number(bucket, key, &value).map(Some),
             None => Ok(None),
         }
     }
@@ -230,6 +242,13 @@ impl<R: ReadAt> EtcdFile<R> {
             },
             None => Ok(None),
         }
+    }
+}
+
+fn decode_number(table: &'static str, key: &[u8], value: &[u8]) -> Result<u64, Error> {
+    match <[u8; 8]>::try_from(value) {
+        Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
+        Err(_) => Err(damaged(table, key, "not a number of 8 bytes")),
     }
 }
 

@@ -31,7 +31,7 @@ fn exercise(content: &[u8]) -> Option<EtcdFile<&[u8]>> {
         file.hash_kv(0).is_ok(),
         file.keys(0).is_ok(),
         (
-            file.leases().is_ok(),
+            file.survey(|_pair| ()).content.is_ok(),
             file.members().is_ok(),
             file.alarms().is_ok(),
         ),
@@ -307,7 +307,8 @@ fn rows_that_are_no_revisions_are_named() {
         .windows(18)
         .position(|window| window[..7] == [0; 7] && window[8] == b'_' && window[9..17] == [0; 8])
         .unwrap();
-    content[separator + 8] = b'-';
+    // Above the separator, so that the keys stay in order.
+    content[separator + 8] = b'`';
     let file = EtcdFile::open(content.as_slice()).unwrap();
     let error = [file.status().err(), file.hash_kv(0).err()]
         .into_iter()

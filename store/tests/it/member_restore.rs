@@ -7,7 +7,9 @@ use bytes::Bytes;
 use holdfast_proto::etcd::rpc::RangeRequest;
 use holdfast_store::Error;
 use holdfast_store::apply::{NoEvents, Response};
+use holdfast_store::bolt::FileSource;
 use holdfast_store::datadir::bootstrap::{Changes, NewCluster, write_data_dir};
+use holdfast_store::etcd_file::EtcdFile;
 use holdfast_store::lease::LeaseId;
 use holdfast_store::member::{Member, MemberOptions};
 use serde_json::Value;
@@ -22,6 +24,14 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/etcd/v3.7.3")
         .join(name)
+}
+
+fn open(file: &Path) -> EtcdFile<FileSource> {
+    EtcdFile::open(FileSource::open(file).unwrap()).unwrap()
+}
+
+fn source(name: &str) -> EtcdFile<FileSource> {
+    open(&golden(name))
 }
 
 fn cluster() -> NewCluster {
@@ -69,7 +79,7 @@ async fn a_restored_member_answers_what_etcd_restored_from_the_same_file_answers
 /// Restores one golden file, and holds the member against what etcd said of its own restore.
 async fn answers_as_etcd_did(name: &str, target: &Path) {
     let told = &golden_fixture::json(name)["restored"];
-    let file = golden_fixture::path(name);
+    let file = open(&golden_fixture::path(name));
     let written = write_data_dir(target, &file, &cluster(), bump(1_000_000)).unwrap();
     let header = &told["header"];
     assert_eq!(written.revision, header["revision"], "{name}");
@@ -127,7 +137,7 @@ fn assert_restored_hash(name: &str, member: &Member, told: &Value) {
 async fn without_changes_the_hash_is_the_files_own() {
     let dir = TempDir::new().unwrap();
     let target = dir.path().join("m0");
-    write_data_dir(&target, &golden("basic.db"), &cluster(), Changes::default()).unwrap();
+    write_data_dir(&target, &source("basic.db"), &cluster(), Changes::default()).unwrap();
     let member = start(&target).await;
     let text = std::fs::read_to_string(golden("basic.json")).unwrap();
     let told: Value = serde_json::from_str(&text).unwrap();
@@ -147,7 +157,7 @@ async fn a_restored_alarm_is_kept_or_cleared_as_asked() {
             clear_alarms,
             ..Changes::default()
         };
-        write_data_dir(&target, &golden("alarm.db"), &cluster(), changes).unwrap();
+        write_data_dir(&target, &source("alarm.db"), &cluster(), changes).unwrap();
         let member = start(&target).await;
         let written = member.propose(put("a", b"1")).await;
         assert_eq!(written.is_ok(), clear_alarms, "{written:?}");
@@ -160,7 +170,7 @@ fn a_bump_beyond_the_range_of_revisions_is_refused_and_leaves_nothing() {
     for amount in [i64::MAX, i64::MAX - 100, i64::MAX / 2, -1] {
         let dir = TempDir::new().unwrap();
         let target = dir.path().join("m0");
-        let refused = write_data_dir(&target, &golden("basic.db"), &cluster(), bump(amount));
+        let refused = write_data_dir(&target, &source("basic.db"), &cluster(), bump(amount));
         let error = refused.unwrap_err();
         assert!(error.to_string().contains("bump-revision"), "{error}");
         assert_eq!(
@@ -176,7 +186,7 @@ fn an_existing_target_is_refused_and_left_alone() {
     let dir = TempDir::new().unwrap();
     let target = dir.path().join("m0");
     std::fs::create_dir(&target).unwrap();
-    let error = write_data_dir(&target, &golden("basic.db"), &cluster(), bump(1)).unwrap_err();
+    let error = write_data_dir(&target, &source("basic.db"), &cluster(), bump(1)).unwrap_err();
     assert!(error.to_string().contains("exists"), "{error}");
     assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0);
 }
@@ -188,7 +198,7 @@ fn what_a_killed_restore_left_is_removed_and_the_restore_done_again() {
     std::fs::create_dir_all(leftover.join("raft")).unwrap();
     std::fs::write(leftover.join("state.redb"), b"half").unwrap();
     let target = dir.path().join("m0");
-    write_data_dir(&target, &golden("basic.db"), &cluster(), bump(1)).unwrap();
+    write_data_dir(&target, &source("basic.db"), &cluster(), bump(1)).unwrap();
     let names: Vec<_> = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
@@ -197,12 +207,15 @@ fn what_a_killed_restore_left_is_removed_and_the_restore_done_again() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_leaves_nothing() {
+fn a_database_with_damaged_pages_is_refused_and_leaves_nothing() {
     let dir = TempDir::new().unwrap();
-    let file = dir.path().join("garbage.db");
-    std::fs::write(&file, vec![7; 100_000]).unwrap();
+    let file = dir.path().join("damaged.db");
+    let mut bytes = std::fs::read(golden("small.db")).unwrap();
+    // The meta pages stay, so that the file opens.
+    bytes[4 * 4096..].fill(7);
+    std::fs::write(&file, bytes).unwrap();
     let target = dir.path().join("m0");
-    assert!(write_data_dir(&target, &file, &cluster(), bump(1)).is_err());
+    assert!(write_data_dir(&target, &open(&file), &cluster(), bump(1)).is_err());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
@@ -225,7 +238,7 @@ fn each_member_of_a_larger_cluster_gets_its_own_directory_of_the_same_cluster() 
             token: "three".to_owned(),
         };
         let target = dir.path().join(format!("m{at}"));
-        let written = write_data_dir(&target, &golden("small.db"), &cluster, bump(10)).unwrap();
+        let written = write_data_dir(&target, &source("small.db"), &cluster, bump(10)).unwrap();
         clusters.push((written.ids.cluster, written.revision));
     }
     assert!(clusters.iter().all(|cluster| *cluster == clusters[0]));

@@ -340,10 +340,8 @@ impl Error {
         match self {
             Self::Io { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => ErrorKind::NotFound,
-                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Exhausted,
                 io::ErrorKind::AlreadyExists => ErrorKind::Conflict,
-                _ => ErrorKind::Unavailable,
+                kind => by_system(kind),
             },
             Self::Vault { source, .. } => match **source {
                 object_store::Error::PermissionDenied { .. }
@@ -351,8 +349,9 @@ impl Error {
                 object_store::Error::NotSupported { .. }
                 | object_store::Error::NotImplemented { .. }
                 | object_store::Error::InvalidPath { .. } => ErrorKind::Invalid,
-                _ if is_out_of_space(source.as_ref()) => ErrorKind::Exhausted,
-                _ => ErrorKind::Unavailable,
+                // A bucket that is not there; objects that are not there have errors of their own.
+                object_store::Error::NotFound { .. } => ErrorKind::NotFound,
+                _ => system_reason(source.as_ref()).map_or(ErrorKind::Unavailable, by_system),
             },
             Self::NotAVault { .. } | Self::ObjectMissing { .. } | Self::NothingToRestore { .. } => {
                 ErrorKind::NotFound
@@ -410,17 +409,20 @@ impl Error {
     }
 }
 
-/// Whether a full disk is at the bottom of it.
-fn is_out_of_space(error: &(dyn std::error::Error + 'static)) -> bool {
+/// What the operating system's reason means to a caller.
+fn by_system(kind: io::ErrorKind) -> ErrorKind {
+    match kind {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Exhausted,
+        _ => ErrorKind::Unavailable,
+    }
+}
+
+/// The operating system's reason at the bottom of it, where there is one.
+fn system_reason(error: &(dyn std::error::Error + 'static)) -> Option<io::ErrorKind> {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|cause| {
-            matches!(
-                cause.kind(),
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-            )
-        })
+    let reasons = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    reasons.last().map(io::Error::kind)
 }
 
 impl From<tokio::task::JoinError> for Error {

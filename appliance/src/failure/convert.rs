@@ -78,6 +78,9 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
                 "free some space where the vault is, or keep less: `holdfast backup prune` says \
                  what could go",
             ),
+            ErrorKind::NotFound => failure.next(
+                "make the bucket, or correct `restore.vault`: holdfast makes no buckets",
+            ),
             _ => failure.next(
                 "`holdfast vault check` tries out what a backup needs of the vault; credentials for \
                  S3 come from `credentials_file`, the AWS_* environment or the instance",

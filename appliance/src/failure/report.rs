@@ -100,7 +100,7 @@ impl Failure {
     pub(crate) fn because(mut self, error: &dyn Error) -> Self {
         let mut cause: Option<&dyn Error> = Some(error);
         while let Some(current) = cause {
-            let text = current.to_string();
+            let text = without_markup(current.to_string());
             // Some errors repeat in their own text what lies behind them.
             if !self.causes.last().is_some_and(|last| last.ends_with(&text)) {
                 self.causes.push(text);
@@ -148,6 +148,18 @@ impl Failure {
     fn page(&self) -> String {
         format!("docs/reference/errors/{}.md", self.name.slug())
     }
+}
+
+/// S3 servers explain themselves in XML: its code says it all.
+fn without_markup(text: String) -> String {
+    let Some((head, markup)) = text.split_once("<?xml") else {
+        return text;
+    };
+    let code = markup
+        .split_once("<Code>")
+        .and_then(|(_, rest)| rest.split_once("</Code>"))
+        .map_or("", |(code, _)| code);
+    format!("{head}{code}")
 }
 
 impl fmt::Display for Failure {

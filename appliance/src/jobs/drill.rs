@@ -253,3 +253,28 @@ pub(crate) async fn reports<Mode: Sync>(
         .await
         .or_fail(format!("the drill reports of `{cluster}` cannot be read"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The report of the format's golden file, with another outcome.
+    fn report(outcome: &str) -> DrillReport {
+        let file = include_str!("../../../drills/tests/fixtures/v1/drill-report.json");
+        let line = file.lines().next().unwrap();
+        let mut signed: serde_json::Value = serde_json::from_str(line).unwrap();
+        signed["record"]["outcome"] = outcome.into();
+        serde_json::from_value(signed["record"].take()).unwrap()
+    }
+
+    #[test]
+    fn an_inconclusive_drill_is_tried_again_and_one_that_said_something_is_not() {
+        let is_tried_again = |outcome: DrillOutcome| outcome.is_worth_retrying();
+        assert!(is_tried_again(Ok(report("inconclusive"))));
+        assert!(!is_tried_again(Ok(report("passed"))));
+        assert!(!is_tried_again(Ok(report("failed"))));
+        let failed = |name| Err(Failure::new(name, "it was not run"));
+        assert!(is_tried_again(failed(ErrorName::Unavailable)));
+        assert!(!is_tried_again(failed(ErrorName::Corrupt)));
+    }
+}

@@ -240,3 +240,27 @@ async fn a_wrong_endpoint_and_a_wrong_vault_are_named_once_with_the_next_step() 
         "{said}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_identity_is_denied_and_no_damage() {
+    let place = Place::new();
+    let _store = crate::kill::store_with_data(&place).await;
+    place.run(&["backup", "now"]).await.expect(0);
+    place
+        .run(&["key", "generate", "--dir", "other"])
+        .await
+        .expect(0);
+    let identity = ["--identity", "other/identity.age"];
+    for words in [
+        &["backup", "verify"][..],
+        &["restore", "--latest", "--data-dir", "new"],
+    ] {
+        let words: Vec<&str> = words.iter().chain(&identity).copied().collect();
+        let ended = place.run(&words).await.expect(13);
+        let said = format!("{}{}", ended.said, ended.complained);
+        assert!(said.contains("no matching identity"), "{said}");
+    }
+    assert!(!place.path().join("new").exists());
+    // The right one still proves it.
+    place.run(&["backup", "verify"]).await.expect(0);
+}

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdfast_policies::{Level, Span};
+use holdfast_policies::{ByteSize, Level, Span};
 use holdfast_restore::manifest::SourceHash;
 use holdfast_restore::source::{TlsSpec, UserSpec};
 use holdfast_restore::{Captured, Error, ErrorKind, EtcdSource, EtcdSpec, Source as _, capture};
@@ -317,4 +317,14 @@ async fn an_aborted_backup_leaves_no_manifest_and_no_spool() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("the spool of the aborted backup stays");
+}
+
+#[tokio::test]
+async fn a_rate_at_which_no_backup_ends_is_refused() {
+    let spec = EtcdSpec {
+        rate: Some(ByteSize::new(1000)),
+        ..EtcdSpec::at(["127.0.0.1:1"])
+    };
+    let refused = EtcdSource::new(spec).unwrap_err();
+    assert!(refused.to_string().contains("rate"), "{refused}");
 }

@@ -2,7 +2,7 @@
 
 use holdfast_policies::{Level, SnapshotId};
 use holdfast_restore::in_use::Reader;
-use holdfast_restore::{Backup, Proof, VerifyOptions, proof, verify};
+use holdfast_restore::{Backup, FlawKind, Proof, VerifyOptions, proof, verify};
 use serde::Serialize;
 
 use super::super::dispatch::Context;
@@ -26,6 +26,9 @@ struct VerifiedOne {
     id: SnapshotId,
     level: Option<Level>,
     flaws: Vec<String>,
+    /// All that is wrong is that the identity here does not open it.
+    #[serde(skip)]
+    is_only_locked: bool,
     notes: Vec<String>,
     hash_kv: Option<u32>,
     parts_read: u64,
@@ -104,6 +107,10 @@ fn one_of(proof: Proof) -> VerifiedOne {
     VerifiedOne {
         id: proof.id,
         level: proof.level,
+        is_only_locked: proof
+            .flaws
+            .iter()
+            .all(|flaw| flaw.kind == FlawKind::WrongIdentity),
         flaws: proof.flaws.iter().map(ToString::to_string).collect(),
         hash_kv: proof.evidence.hash_kv,
         parts_read: proof.evidence.parts_read,
@@ -113,7 +120,7 @@ fn one_of(proof: Proof) -> VerifiedOne {
 }
 
 fn code_of(shape: &Verified) -> ExitCode {
-    let is_flawed = shape.backups.iter().any(|one| !one.flaws.is_empty());
+    let is_flawed = shape.backups.iter().any(|one| !one.is_only_locked);
     if is_flawed || !shape.problems.is_empty() {
         return ExitCode::Corrupt;
     }

@@ -49,3 +49,26 @@ async fn the_doctor_finds_a_real_s3_server_fit_and_leaves_nothing_behind() -> Re
     );
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_credentials_and_a_missing_bucket_are_told_apart() -> Result<()> {
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
+    let server = Server::start(&peers, Kind::Etcd)?;
+    let appliance = Appliance::on_s3(&peers, &server)?;
+    let missing = ["vault", "check", "--set", "restore.vault.s3.bucket=nowhere"];
+    let refused = appliance.run(&missing)?;
+    assert_eq!(refused.code, 10, "{refused:?}");
+    assert!(refused.stderr.contains("make the bucket"), "{refused:?}");
+    assert!(!refused.stderr.contains("<Error>"), "{refused:?}");
+
+    let text = "aws_access_key_id = holdfast\naws_secret_access_key = wrong\n";
+    std::fs::write(appliance.path("s3-credentials"), text)?;
+    for words in [&["backup", "now"][..], &["vault", "check"]] {
+        let refused = appliance.run(words)?;
+        assert_eq!(refused.code, 13, "{refused:?}");
+        assert!(refused.stderr.contains("credentials_file"), "{refused:?}");
+    }
+    Ok(())
+}

@@ -157,7 +157,11 @@ pub(crate) async fn run(
     let vault = vaults::write(settings, &signer, clock.now()).await?;
     holdfast_drills::publish(&vault, &report, &signer)
         .await
-        .or_fail(format!("the report of drill {} was not stored", report.id))?;
+        .or_fail(format!(
+            "the report of drill {} was not stored; it said: {}",
+            report.id,
+            DrillWords::of(&report).line()
+        ))?;
     Ok(report)
 }
 

@@ -9,8 +9,8 @@ use holdfast_policies::Level;
 use holdfast_restore::plan::{BUMP_FLOOR, NewMember};
 use holdfast_restore::vault::layout;
 use holdfast_restore::{
-    Bump, Captured, Error, ErrorKind, Identities, Keys, Pick, RestoreOptions, RestorePlan,
-    Restored, Target, key, ledger, plan_restore, rebuild,
+    Bump, Captured, Error, ErrorKind, Identities, Keys, Manifest, Pick, RestoreOptions,
+    RestorePlan, Restored, Target, key, ledger, plan_restore, rebuild,
 };
 use holdfast_store::etcd_file::EtcdFile;
 
@@ -257,6 +257,37 @@ async fn a_manifest_that_changed_since_the_plan_is_refused() {
     let refused = run(&bench, &plan).await.unwrap_err();
     assert!(matches!(refused, Error::DigestMismatch { .. }), "{refused}");
     nothing_is_left(&plan);
+}
+
+/// Signed by a trusted key, and yet not what the bytes say: a writer was wrong.
+#[tokio::test]
+async fn content_that_is_not_what_its_manifest_says_is_refused() {
+    type Change = fn(&mut Manifest);
+    let changes: [Change; 3] = [
+        |manifest| manifest.content.hash_kv ^= 1,
+        |manifest| manifest.content.revision += 1,
+        |manifest| manifest.content.compact_revision -= 1,
+    ];
+    for target in [Target::Etcd, Target::Holdfast] {
+        for change in changes {
+            let bench = Bench::new().await;
+            let captured = bench.backup(BASIC, minute(0)).await;
+            let mut other = captured.manifest.clone();
+            change(&mut other);
+            let path = bench.file(&layout::manifest(&bench.cluster, other.sequence));
+            fs::write(path, other.encode(&bench.signer).unwrap()).unwrap();
+            // It remembers the manifest as it was.
+            fs::remove_dir_all(bench.folder.path().join("vault/clusters/prod/ledger")).unwrap();
+            let plan = plan(&bench, &captured, &options(&bench, target)).await;
+            let refused = run(&bench, &plan).await.unwrap_err();
+            assert!(
+                matches!(refused, Error::RebuildMismatch { .. }),
+                "{refused:?}"
+            );
+            assert_eq!(refused.kind(), ErrorKind::Corrupt);
+            nothing_is_left(&plan);
+        }
+    }
 }
 
 #[tokio::test]

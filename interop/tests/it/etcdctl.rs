@@ -26,6 +26,20 @@ const HISTORY: [&str; 12] = [
     "put a/3 three-again",
 ];
 
+/// The same ranges, in a stream.
+const STREAMED: [&str; 10] = [
+    "get a/ --prefix --stream",
+    "get a/ --prefix --stream -w json",
+    "get a/ --prefix --stream --limit=2 -w json",
+    "get a/ --prefix --stream --rev=5 -w json",
+    "get a/ --prefix --stream --keys-only -w json",
+    "get a/ --prefix --stream --count-only -w json",
+    "get a/ --prefix --stream --rev=99999",
+    "get a/ --prefix --stream --sort-by=MODIFY --order=DESCEND -w json",
+    "get a/ --prefix --stream --min-mod-rev=5 -w json",
+    "get nothing --stream -w json",
+];
+
 #[test]
 fn put_get_and_del_answer_alike_with_every_flag() -> Result<()> {
     let Some(peers) = Peers::get() else {
@@ -34,6 +48,7 @@ fn put_get_and_del_answer_alike_with_every_flag() -> Result<()> {
     let pair = Pair::start(&peers)?;
     let mut script = Transcript::new(&peers, &pair);
     script.steps(&HISTORY)?;
+    script.steps(&STREAMED)?;
     script.steps(&[
         "put a/1 third --prev-kv",
         "put new first --prev-kv -w json",
@@ -72,16 +87,6 @@ fn put_get_and_del_answer_alike_with_every_flag() -> Result<()> {
         "get a/ --prefix --min-create-rev=3 --max-create-rev=8 -w json",
         "get a/ --prefix --min-mod-rev=5 --limit=1 -w json",
         "get a/ --prefix --min-mod-rev=5 --count-only -w json",
-        "get a/ --prefix --stream",
-        "get a/ --prefix --stream -w json",
-        "get a/ --prefix --stream --limit=2 -w json",
-        "get a/ --prefix --stream --rev=5 -w json",
-        "get a/ --prefix --stream --keys-only -w json",
-        "get a/ --prefix --stream --count-only -w json",
-        "get a/ --prefix --stream --rev=99999",
-        "get a/ --prefix --stream --sort-by=MODIFY --order=DESCEND -w json",
-        "get a/ --prefix --stream --min-mod-rev=5 -w json",
-        "get nothing --stream -w json",
         "del a/10 --prev-kv -w json",
         "del nothing -w json",
         "del nothing",

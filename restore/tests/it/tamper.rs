@@ -4,7 +4,10 @@ use std::fs;
 
 use holdfast_policies::Level;
 use holdfast_restore::vault::layout;
-use holdfast_restore::{Captured, Catalog, FlawKind, Identities, Keys, Ledger, Manifest, key};
+use holdfast_restore::{
+    Captured, Catalog, FlawKind, Identities, Keys, Ledger, Manifest, Pick, RestoreOptions,
+    RestorePlan, Target, key, plan_restore,
+};
 
 use super::bench::{BASIC, Bench, K8S, SMALL, minute};
 
@@ -242,6 +245,31 @@ async fn the_newest_backups_deleted() {
     let next = bench.try_backup(BASIC, &options).await.unwrap();
     assert_eq!(next.manifest.sequence.0, 4);
     assert_eq!(next.manifest.predecessor, Some(last.link));
+}
+
+/// Nothing is wrong with the backup that is left; what is missing after it has to be said.
+#[tokio::test]
+async fn a_restore_of_the_newest_after_a_roll_back_warns_of_what_is_gone() {
+    let (bench, [_, left, last]) = three().await;
+    let folder = bench.folder.path().join("new");
+    let options = RestoreOptions {
+        work_dir: Some(bench.work_dir()),
+        ..RestoreOptions::single(Target::Etcd, folder, "m0", "http://127.0.0.1:2380")
+    };
+    let named = |plan: &RestorePlan| {
+        let mut warnings = plan.warnings.iter();
+        warnings.any(|warning| warning.contains("manifests/000000000003.json"))
+    };
+    let whole = plan_restore(&bench.catalog().await, Pick::Latest, &options).unwrap();
+    assert_eq!(whole.id, last.manifest.id);
+    assert!(!named(&whole), "{:?}", whole.warnings);
+
+    fs::remove_file(manifest_path(&bench, &last)).unwrap();
+    let rolled_back = plan_restore(&bench.catalog().await, Pick::Latest, &options).unwrap();
+    assert_eq!(rolled_back.id, left.manifest.id);
+    assert!(named(&rolled_back), "{:?}", rolled_back.warnings);
+    // The revision still passes everything that the lost backup knew of.
+    assert!(rolled_back.revision_after > last.manifest.content.revision);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "etcd/kv.proto",
     "etcd/auth.proto",
     "etcd/rpc.proto",
@@ -11,6 +11,7 @@ const FILES: [&str; 8] = [
     "etcd/wal.proto",
     "etcd/snap.proto",
     "store/command.proto",
+    "grpc/health.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

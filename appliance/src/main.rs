@@ -11,6 +11,7 @@ mod failure;
 mod health;
 mod jobs;
 mod keys;
+mod limits;
 mod output;
 mod panic;
 mod progress;
@@ -32,6 +33,7 @@ use output::Format;
 
 fn main() -> anyhow::Result<process::ExitCode> {
     panic::install();
+    limits::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -133,6 +133,8 @@ fn options(settings: &Settings) -> Result<StoreOptions, Failure> {
                 tracing::warn!(warning, "store settings");
             }
             let mut options = *options;
+            // A member by itself has no peers; another process may well have the port.
+            options.listen.peer_urls.clear();
             if store.advertise_client_urls.is_empty() {
                 // Port 0 is known only once it is bound.
                 options.advertise_client_urls.clear();

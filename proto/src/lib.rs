@@ -1,7 +1,7 @@
 //! The wire: messages and services generated from `proto/proto` at build time.
 //!
 //! [`etcd`] holds etcd's v3 API and the records etcd stores; [`store`] holds what the bundled store
-//! puts into its raft log. Nothing here has behaviour.
+//! puts into its raft log, [`grpc`] gRPC's own health protocol. Nothing here has behaviour.
 
 /// The generated modules, nested as the packages are (generated paths rely on it).
 mod generated {
@@ -26,6 +26,13 @@ mod generated {
     }
     pub mod snappb {
         tonic::include_proto!("snappb");
+    }
+    pub mod grpc {
+        pub mod health {
+            pub mod v1 {
+                tonic::include_proto!("grpc.health.v1");
+            }
+        }
     }
     pub mod holdfast {
         pub mod store {
@@ -52,6 +59,12 @@ pub mod etcd {
     pub use crate::generated::snappb as snap;
     /// Write-ahead-log records of a real etcd.
     pub use crate::generated::walpb as wal;
+}
+
+/// gRPC's own health protocol.
+pub mod grpc {
+    /// Whether a service is ready for calls.
+    pub use crate::generated::grpc::health::v1 as health;
 }
 
 /// Messages of the bundled store.

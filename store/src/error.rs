@@ -119,7 +119,10 @@ pub enum Error {
     #[error("permission denied")]
     PermissionDenied,
     /// The data has authentication enabled, which this version does not enforce: refuse everything.
-    #[error("authentication is enabled in the data, and this version cannot enforce it")]
+    #[error(
+        "authentication is enabled in the data, and this version cannot enforce it: serve the data \
+         with etcd (`holdfast restore --target etcd`)"
+    )]
     AuthUnsupported,
     /// No leader is known.
     #[error("no leader")]
@@ -177,6 +180,15 @@ pub enum Error {
     Io {
         /// What was being done, as a verb phrase.
         doing: &'static str,
+        /// The system's own error.
+        #[source]
+        source: io::Error,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {url}")]
+    Listen {
+        /// The address, as it was given.
+        url: String,
         /// The system's own error.
         #[source]
         source: io::Error,
@@ -297,9 +309,14 @@ impl Error {
             | Self::Record { .. }
             | Self::Format { .. } => ErrorKind::Corrupt,
             Self::DatabaseFile(source) if source.is_corrupt() => ErrorKind::Corrupt,
-            Self::DatabaseFile(_) | Self::Backend { .. } | Self::Io { .. } | Self::Poisoned => {
-                ErrorKind::Internal
+            Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                ErrorKind::Conflict
             }
+            Self::DatabaseFile(_)
+            | Self::Backend { .. }
+            | Self::Io { .. }
+            | Self::Listen { .. }
+            | Self::Poisoned => ErrorKind::Internal,
         }
     }
 }

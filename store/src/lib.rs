@@ -12,7 +12,7 @@ pub mod etcd_file;
 pub mod export;
 pub mod lease;
 pub mod member;
-mod metrics;
+pub mod metrics;
 pub mod mvcc;
 pub mod options;
 pub mod state;

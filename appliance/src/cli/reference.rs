@@ -120,8 +120,25 @@ fn errors() -> String {
 }
 
 fn metrics() -> String {
-    let head = "# Metrics\n\nIn Prometheus' text form. Made by `holdfast reference`.\n";
-    format!("{head}{}", crate::admin::metrics::reference())
+    let mut page = "# Metrics\n\nIn Prometheus' text form. Made by `holdfast reference`.\n\n\
+                    ## The store\n\nOn `/metrics` of the client port and of \
+                    `--listen-metrics-urls`. Names that etcd has mean what they mean there; what \
+                    is not measured is left out rather than invented. A metric with labels shows \
+                    its samples from the first observation on.\n\n\
+                    | name | type | labels | meaning |\n|---|---|---|---|\n"
+        .to_owned();
+    for metric in holdfast_store::metrics::METRICS {
+        let (name, kind) = (metric.name, metric.kind.name());
+        push(
+            &mut page,
+            &format!(
+                "| `{name}` | {kind} | {} | {} |",
+                metric.labels, metric.help
+            ),
+        );
+    }
+    page.push_str(&crate::admin::metrics::reference());
+    page
 }
 
 fn error_page(name: ErrorName) -> String {

@@ -59,6 +59,9 @@ async fn serve(options: StoreOptions, warnings: &[String]) -> Result<ExitCode, F
         _ = terminate.recv() => return Ok(ExitCode::Done),
         _ = interrupt.recv() => return Ok(ExitCode::Done),
     };
+    if server.member().state().is_auth_enabled() {
+        tracing::warn!("{}; every call is refused", StoreError::AuthUnsupported);
+    }
     let failed = tokio::select! {
         reason = server.failed() => Some(reason),
         _ = terminate.recv() => None,

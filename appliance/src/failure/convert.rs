@@ -120,7 +120,9 @@ impl Failure {
             StoreErrorKind::Internal => ErrorName::Unexpected,
         };
         match error {
-            StoreError::Io { source, .. } => Failure::io(what, source).because(error),
+            StoreError::Io { source, .. } | StoreError::Listen { source, .. } => {
+                Failure::io(what, source).because(error)
+            }
             _ => Failure::new(name, what).because(error),
         }
     }

@@ -20,5 +20,7 @@ mod shapes;
 #[expect(dead_code, reason = "the tests of the store use more of it")]
 mod small_disk;
 mod store_damage;
+mod store_flags;
+mod store_floods;
 mod store_process;
 mod support;

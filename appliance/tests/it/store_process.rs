@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 
-use crate::support::{Client, Ended, PATIENCE, Place, free_port};
+use crate::support::{Client, Ended, PATIENCE, Place, eventually, free_port};
 
 /// A running store in the folder `m0` of its place.
 pub(crate) struct Running {
@@ -32,18 +32,53 @@ impl Running {
 
     /// Starts a store with further flags; it serves when this returns.
     pub(crate) async fn start(place: &Place, flags: &[&str]) -> Self {
-        let (port, peer_port) = (free_port(), free_port());
-        let words = Self::words(port, peer_port, flags);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let name = format!("store-{port}.log");
-        let child = place.spawn(&words, &name);
-        let running = Self {
-            child,
-            port,
-            log: place.path().join(name),
-        };
+        let running = Self::start_at(place, (free_port(), free_port()), flags);
         drop(running.client().await);
         running
+    }
+
+    /// Starts a store on given ports and waits for nothing.
+    pub(crate) fn start_at(place: &Place, ports: (u16, u16), flags: &[&str]) -> Self {
+        let words = Self::words(ports.0, ports.1, flags);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let name = format!("store-{}.log", ports.0);
+        Self {
+            child: place.spawn(&words, &name),
+            port: ports.0,
+            log: place.path().join(name),
+        }
+    }
+
+    /// Starts a store that may open no more than `count` files; it serves when this returns.
+    pub(crate) async fn start_with_descriptors(place: &Place, count: usize) -> Self {
+        let port = free_port();
+        let words = Self::words(port, free_port(), &[]);
+        let log = place.path().join("starved.log");
+        let limited = format!("ulimit -n {count}; exec \"$@\"");
+        let child = place
+            .command_of("sh")
+            .args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_holdfast")])
+            .args(words)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let running = Self { child, port, log };
+        drop(running.client().await);
+        running
+    }
+
+    /// What a store that refuses its data answers to a read.
+    pub(crate) async fn refusal(&self) -> tonic::Status {
+        eventually("a refusal", || async {
+            let status = Client::try_connect(self.port)
+                .await?
+                .try_get("x")
+                .await
+                .err()?;
+            (status.code() != tonic::Code::Unavailable).then_some(status)
+        })
+        .await
     }
 
     /// Runs a store that is expected to end by itself.

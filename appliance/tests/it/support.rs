@@ -58,10 +58,16 @@ impl Place {
 
     /// The program in this folder, away from whatever this machine has set.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        let mut command = self.command_of(env!("CARGO_BIN_EXE_holdfast"));
+        command.args(words);
+        command
+    }
+
+    /// Any program in this folder.
+    pub(crate) fn command_of(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         command
             .current_dir(self.path())
-            .args(words)
             .stdin(Stdio::null())
             .kill_on_drop(true);
         for (name, _) in std::env::vars() {
@@ -143,6 +149,13 @@ impl Client {
         .await
     }
 
+    /// A client when somebody listens there.
+    pub(crate) async fn try_connect(port: u16) -> Option<Self> {
+        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+        let kv = KvClient::new(endpoint.connect().await.ok()?);
+        Some(Self { kv })
+    }
+
     pub(crate) async fn put(&mut self, key: &str, value: &str) -> i64 {
         let request = PutRequest {
             key: key.to_owned().into(),
@@ -157,7 +170,10 @@ impl Client {
         self.try_get(key).await.unwrap()
     }
 
-    async fn try_get(&mut self, key: &str) -> Result<(Option<String>, i64), tonic::Status> {
+    pub(crate) async fn try_get(
+        &mut self,
+        key: &str,
+    ) -> Result<(Option<String>, i64), tonic::Status> {
         let request = RangeRequest {
             key: key.to_owned().into(),
             ..Default::default()

@@ -7,6 +7,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
+use super::connections::Connections;
+use super::health::Serving;
 use super::status::status;
 use crate::error::Error;
 use crate::member::Member;
@@ -30,6 +32,8 @@ struct Inner {
     hub: WatchHub,
     options: StoreOptions,
     metrics: Arc<Metrics>,
+    serving: Serving,
+    connections: Vec<Connections>,
     member_id: u64,
     cluster_id: u64,
     stop: CancellationToken,
@@ -41,6 +45,7 @@ impl Context {
         hub: WatchHub,
         options: StoreOptions,
         metrics: Arc<Metrics>,
+        connections: Vec<Connections>,
         stop: CancellationToken,
     ) -> Context {
         let member_id = member.id().0;
@@ -51,6 +56,8 @@ impl Context {
                 hub,
                 options,
                 metrics,
+                serving: Serving::new(),
+                connections,
                 member_id,
                 cluster_id,
                 stop,
@@ -76,6 +83,16 @@ impl Context {
 
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.inner.metrics
+    }
+
+    /// What the health service says.
+    pub(super) fn serving(&self) -> &Serving {
+        &self.inner.serving
+    }
+
+    /// The connections of each kind of address.
+    pub(super) fn connections(&self) -> &[Connections] {
+        &self.inner.connections
     }
 
     /// Cancelled when the server stops.

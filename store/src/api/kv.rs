@@ -6,10 +6,12 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::Stream;
 use holdfast_proto::etcd::rpc::{self, kv_server::Kv};
 use prost::Message as _;
+use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::context::{Context, blocking};
 use super::quota;
+use super::stats::{self, Stats, Timer, TxnSize};
 use super::status::status;
 use super::validate;
 use crate::apply;
@@ -52,6 +54,7 @@ impl Kv for KvService {
         &self,
         request: Request<rpc::RangeRequest>,
     ) -> Result<Response<rpc::RangeResponse>, Status> {
+        let timer = Timer::start(&self.context, &request, "/etcdserverpb.KV/Range");
         self.context.admit(request.metadata())?;
         let request = request.into_inner();
         validate::range(&request).map_err(|error| status(&error))?;
@@ -61,13 +64,24 @@ impl Kv for KvService {
         let is_small = request.range_end.is_empty()
             || (1..=INLINE_PAIRS_MAX).contains(&request.limit) && request.sort_order == 0;
         let state = self.context.state();
-        let mut response = if is_small {
-            state.range(&request).map_err(|error| status(&error))?
+        let start = Instant::now();
+        let read = if is_small {
+            state.range(&request).map_err(|error| status(&error))
         } else {
-            let state = state.clone();
-            blocking(move || state.range(&request)).await?
+            let (state, request) = (state.clone(), request.clone());
+            blocking(move || state.range(&request)).await
         };
+        let seconds = &self.context.metrics().range_seconds;
+        seconds.observe(read.is_ok(), start.elapsed());
+        let mut response = read?;
         response.header = Some(self.context.complete(response.header));
+        timer.end(|| Stats {
+            request_count: 0,
+            request_size: stats::size(&request),
+            response_count: response.count,
+            response_size: stats::size(&response),
+            content: stats::range(&request),
+        });
         Ok(Response::new(response))
     }
 
@@ -103,6 +117,7 @@ impl Kv for KvService {
         &self,
         request: Request<rpc::PutRequest>,
     ) -> Result<Response<rpc::PutResponse>, Status> {
+        let timer = Timer::start(&self.context, &request, "/etcdserverpb.KV/Put");
         self.context.admit(request.metadata())?;
         let request = request.into_inner();
         validate::put(&request)
@@ -111,10 +126,19 @@ impl Kv for KvService {
         quota::check(&self.context, quota::put_bytes(&request))
             .await
             .map_err(|error| status(&error))?;
+        let (key, lease) = (request.key.clone(), request.lease);
+        let (value_len, request_size) = (request.value.len(), stats::size(&request));
         let apply::Response::Put(mut response) = self.propose(Command::Put(request)).await? else {
             return Err(wrong_answer());
         };
         response.header = Some(self.context.complete(response.header));
+        timer.end(|| Stats {
+            request_count: 1,
+            request_size,
+            response_count: 0,
+            response_size: stats::size(&response),
+            content: stats::put(&key, value_len, lease),
+        });
         Ok(Response::new(response))
     }
 
@@ -122,16 +146,24 @@ impl Kv for KvService {
         &self,
         request: Request<rpc::DeleteRangeRequest>,
     ) -> Result<Response<rpc::DeleteRangeResponse>, Status> {
+        let timer = Timer::start(&self.context, &request, "/etcdserverpb.KV/DeleteRange");
         self.context.admit(request.metadata())?;
         let request = request.into_inner();
         validate::delete_range(&request)
             .and_then(|()| self.check_size(&request))
             .map_err(|error| status(&error))?;
-        let response = self.propose(Command::DeleteRange(request)).await?;
+        let response = self.propose(Command::DeleteRange(request.clone())).await?;
         let apply::Response::DeleteRange(mut response) = response else {
             return Err(wrong_answer());
         };
         response.header = Some(self.context.complete(response.header));
+        timer.end(|| Stats {
+            request_count: 0,
+            request_size: stats::size(&request),
+            response_count: response.deleted,
+            response_size: stats::size(&response),
+            content: stats::delete(&request),
+        });
         Ok(Response::new(response))
     }
 
@@ -139,8 +171,10 @@ impl Kv for KvService {
         &self,
         request: Request<rpc::TxnRequest>,
     ) -> Result<Response<rpc::TxnResponse>, Status> {
+        let timer = Timer::start(&self.context, &request, "/etcdserverpb.KV/Txn");
         self.context.admit(request.metadata())?;
         let request = request.into_inner();
+        let size = TxnSize::of(&request);
         validate::txn(&request, self.context.options().limits.txn_ops_max)
             .map_err(|error| status(&error))?;
         let mut response = if validate::is_read_only(&request) {
@@ -161,6 +195,7 @@ impl Kv for KvService {
             }
         };
         response.header = Some(self.context.complete(response.header));
+        timer.end(|| size.stats(&response));
         Ok(Response::new(response))
     }
 

@@ -1,6 +1,7 @@
 //! The Lease service.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures::Stream;
 use holdfast_proto::etcd::rpc::{self, lease_server::Lease};
@@ -48,6 +49,8 @@ impl Lease for LeaseService {
         match applied.map_err(|error| status(&error))?.response {
             apply::Response::LeaseGrant(mut response) => {
                 response.header = Some(self.context.complete(response.header));
+                let ttl = Duration::from_secs(response.ttl.unsigned_abs());
+                self.context.metrics().lease_ttl_seconds.observe(ttl);
                 Ok(Response::new(response))
             }
             _ => Err(Status::internal(

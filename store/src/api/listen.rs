@@ -6,22 +6,32 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, lookup_host};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
 
+use super::connections::Connections;
+use super::stats::Remote;
 use crate::error::Error;
 use crate::options::{ListenOptions, ListenUrl};
 
 /// How an HTTP/2 connection begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// An HTTP/2 client says its settings right after that: the head of a frame.
+const SETTINGS_HEAD_LEN: usize = 9;
+
 /// Time a client has to say the first words, and an HTTP/1.1 client all its headers.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// Pause between looks at a connection that has said only part of the first words.
 const PEEK_PAUSE: Duration = Duration::from_millis(20);
@@ -42,8 +52,8 @@ pub(super) enum Listener {
 impl Listener {
     /// Binds one address.
     pub(super) async fn bind(url: &ListenUrl) -> Result<Listener, Error> {
-        let failed = |source| Error::Io {
-            doing: "listen on the given address",
+        let failed = |source| Error::Listen {
+            url: url.to_string(),
             source,
         };
         match url {
@@ -104,6 +114,7 @@ impl Drop for Listener {
 #[derive(Clone)]
 pub(super) struct Serving {
     pub(super) router: Router,
+    pub(super) connections: Connections,
     pub(super) protocol: auto::Builder<Tracked>,
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
@@ -144,62 +155,103 @@ pub(super) fn protocol(options: &ListenOptions, tasks: &TaskTracker) -> auto::Bu
 pub(super) async fn accept(listener: Listener, serving: Serving) {
     let mut pause = Duration::ZERO;
     loop {
+        let admitted = tokio::select! {
+            () = serving.stop.cancelled() => return,
+            admitted = serving.connections.admit() => admitted,
+        };
+        let Some(permit) = admitted else {
+            return;
+        };
         let accepted = tokio::select! {
             () = serving.stop.cancelled() => return,
-            accepted = accept_one(&listener, &serving) => accepted,
+            accepted = accept_one(&listener, &serving, permit) => accepted,
         };
         match accepted {
             Ok(()) => pause = Duration::ZERO,
             Err(error) => {
                 pause = (pause * 2).clamp(Duration::from_millis(5), ACCEPT_PAUSE_MAX);
-                tracing::warn!(error = %error, "rejected connection on client endpoint");
+                serving.rejected(&error);
                 tokio::time::sleep(pause).await;
             }
         }
     }
 }
 
-async fn accept_one(listener: &Listener, serving: &Serving) -> io::Result<()> {
+async fn accept_one(
+    listener: &Listener,
+    serving: &Serving,
+    permit: OwnedSemaphorePermit,
+) -> io::Result<()> {
+    let tasks = serving.tasks.clone();
+    let serving = serving.clone();
     match listener {
         Listener::Tcp(listener) => {
             let (stream, peer) = listener.accept().await?;
             stream.set_nodelay(true)?;
-            let tasks = serving.tasks.clone();
-            let serving = serving.clone();
             drop(tasks.spawn(async move {
                 match tokio::time::timeout(HANDSHAKE_MAX, first_words(&stream)).await {
-                    Ok(Ok(())) => serve(stream, serving).await,
+                    Ok(Ok(())) => serve(stream, Some(peer), serving).await,
                     Ok(Err(error)) => tracing::debug!(%peer, %error, "connection ended early"),
-                    Err(_elapsed) => {
-                        tracing::warn!(%peer, "rejected connection on client endpoint");
-                    }
+                    Err(elapsed) => serving.rejected_from(peer, &elapsed),
                 }
+                drop(permit);
             }));
         }
         Listener::Unix(listener, _) => {
             let (stream, _) = listener.accept().await?;
-            let tasks = serving.tasks.clone();
-            drop(tasks.spawn(serve(stream, serving.clone())));
+            drop(tasks.spawn(async move {
+                serve(stream, None, serving).await;
+                drop(permit);
+            }));
         }
     }
     Ok(())
 }
 
-/// Waits until the client has said enough to tell its protocol.
+impl Serving {
+    fn rejected(&self, error: &dyn std::error::Error) {
+        let endpoint = self.connections.endpoint();
+        tracing::warn!(%error, "rejected connection on {endpoint} endpoint");
+    }
+
+    fn rejected_from(&self, peer: SocketAddr, error: &dyn std::error::Error) {
+        let endpoint = self.connections.endpoint();
+        tracing::warn!(
+            remote_addr = %peer,
+            %error,
+            "rejected connection on {endpoint} endpoint"
+        );
+    }
+}
+
+/// Waits until the client has said enough to tell its protocol, and in HTTP/2 to be served.
 async fn first_words(stream: &TcpStream) -> io::Result<()> {
-    let mut words = [0; PREFACE.len()];
+    let mut words = [0; PREFACE.len() + SETTINGS_HEAD_LEN];
     loop {
         let length = stream.peek(&mut words).await?;
         let said = words.get(..length).unwrap_or_default();
-        if length == 0 || length == PREFACE.len() || !PREFACE.starts_with(said) {
+        let is_other = !said.starts_with(PREFACE) && !PREFACE.starts_with(said);
+        if length == 0 || length == words.len() || is_other {
             return Ok(());
         }
         tokio::time::sleep(PEEK_PAUSE).await;
     }
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, serving: Serving) {
-    let service = TowerToHyperService::new(serving.router);
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Option<SocketAddr>,
+    serving: Serving,
+) {
+    let service = serving
+        .router
+        .map_request(move |mut request: Request<Incoming>| {
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(Remote(peer));
+            }
+            request.map(Body::new)
+        });
+    let service = TowerToHyperService::new(service);
     let connection = serving
         .protocol
         .serve_connection(TokioIo::new(stream), service);

@@ -103,7 +103,11 @@ impl Maintenance for MaintenanceService {
         self.context.admit(request.metadata())?;
         tracing::info!("starting defragment");
         let start = Instant::now();
+        if self.context.options().features.stops_serving_on_defrag {
+            self.context.serving().pause("defrag is active");
+        }
         let result = self.context.member().defragment().await;
+        self.context.serving().resume();
         if let Err(error) = &result {
             tracing::warn!(error = %error, "failed to defragment");
         } else {
@@ -124,7 +128,9 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<rpc::HashResponse>, Status> {
         self.context.admit(request.metadata())?;
         let state = self.context.state().clone();
+        let start = Instant::now();
         let (revision, hash) = blocking(move || Ok((state.revision(), state.hash()?))).await?;
+        self.context.metrics().hash_seconds.observe(start.elapsed());
         let header = Some(self.context.header_at(revision));
         Ok(Response::new(rpc::HashResponse { header, hash }))
     }

@@ -2,16 +2,20 @@
 //! for each service.
 
 mod cluster;
+mod connections;
 mod context;
+mod health;
 mod http;
 mod kv;
 mod lease;
 mod listen;
 mod maintenance;
+mod messages;
 mod observe;
 mod quota;
 mod server;
 mod snapshot;
+mod stats;
 mod status;
 mod validate;
 mod watch;

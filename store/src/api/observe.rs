@@ -1,19 +1,27 @@
-//! Counts gRPC calls, and gives a message that is too large Go's code instead of tonic's.
+//! Counts and times gRPC calls and their messages, logs slow ones, and gives a message that is too
+//! large Go's code instead of tonic's.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::str::Utf8Error;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::{Frame, SizeHint};
+use tokio::time::Instant;
 use tower::Service;
 use tower::layer::layer_fn;
 
-use crate::metrics::{Counter, Exposition, Kind, Metrics};
+use super::messages::{Counted, Messages, Passed};
+use super::stats::{self, Remote, Stats};
+use super::status::status;
+use crate::error::Error;
+use crate::metrics::{Counter, Exposition, Metrics, Outcomes};
 
 /// Names of gRPC's codes, by number, as Go's metrics spell them.
 const CODES: [&str; 17] = [
@@ -40,7 +48,7 @@ const CODES: [&str; 17] = [
 const CANCELED: usize = 1;
 
 /// Service, method and kind of every call that is answered.
-const METHODS: [(&str, &str, &str); 24] = [
+const METHODS: [(&str, &str, &str); 27] = [
     ("etcdserverpb.KV", "Range", "unary"),
     ("etcdserverpb.KV", "RangeStream", "server_stream"),
     ("etcdserverpb.KV", "Put", "unary"),
@@ -65,6 +73,9 @@ const METHODS: [(&str, &str, &str); 24] = [
     ("etcdserverpb.Maintenance", "HashKV", "unary"),
     ("etcdserverpb.Maintenance", "Snapshot", "server_stream"),
     ("etcdserverpb.Maintenance", "MoveLeader", "unary"),
+    ("grpc.health.v1.Health", "Check", "unary"),
+    ("grpc.health.v1.Health", "List", "unary"),
+    ("grpc.health.v1.Health", "Watch", "server_stream"),
 ];
 
 static PATHS: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
@@ -74,77 +85,102 @@ static PATHS: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
     METHODS.iter().enumerate().map(path).collect()
 });
 
+/// The service whose calls log themselves when they are slow, with what they asked for.
+const KV: &str = "etcdserverpb.KV";
+
+/// One of a method's counters.
+type Pick = fn(&MethodCounters) -> &Counter;
+
 /// Calls by method and outcome.
 #[derive(Debug, Default)]
 pub(crate) struct CallCounters {
     methods: [MethodCounters; METHODS.len()],
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct MethodCounters {
     started: Counter,
     handled: [Counter; CODES.len()],
+    received: Counter,
+    sent: Counter,
+    /// Of unary calls, until the answer is there.
+    seconds: Outcomes,
+}
+
+impl Default for MethodCounters {
+    fn default() -> Self {
+        Self {
+            started: Counter::default(),
+            handled: Default::default(),
+            received: Counter::default(),
+            sent: Counter::default(),
+            seconds: Outcomes::of_requests(),
+        }
+    }
 }
 
 impl CallCounters {
-    fn started(&self, method: usize) {
-        if let Some(method) = self.methods.get(method) {
-            method.started.add(1);
-        }
-    }
-
-    fn handled(&self, method: usize, code: usize) {
-        let method = self.methods.get(method);
-        if let Some(counter) = method.and_then(|method| method.handled.get(code)) {
-            counter.add(1);
+    fn of(&self, method: usize, count: impl FnOnce(&MethodCounters)) {
+        if let Some(counters) = self.methods.get(method) {
+            count(counters);
         }
     }
 
     /// Writes the counters; outcomes that never happened are left out.
     pub(crate) fn write(&self, out: &mut Exposition) {
-        const STARTED: &str = "grpc_server_started_total";
         const HANDLED: &str = "grpc_server_handled_total";
-        let labels = |at: usize| METHODS.get(at).copied().unwrap_or_default();
-        out.family(
-            STARTED,
-            "Total number of RPCs started on the server.",
-            Kind::Counter,
-        );
-        for (at, method) in self.methods.iter().enumerate() {
-            let (service, name, kind) = labels(at);
-            let labels = [
-                ("grpc_method", name),
-                ("grpc_service", service),
-                ("grpc_type", kind),
-            ];
-            out.sample(STARTED, &labels, method.started.get());
+        const SECONDS: &str = "etcd_server_request_duration_seconds";
+        let labelled = || METHODS.iter().map(labels).zip(&self.methods);
+        let families: [(_, Pick); 3] = [
+            ("grpc_server_started_total", |method| &method.started),
+            ("grpc_server_msg_received_total", |method| &method.received),
+            ("grpc_server_msg_sent_total", |method| &method.sent),
+        ];
+        for (name, counter) in families {
+            out.family(name);
+            for (labels, method) in labelled() {
+                out.sample(name, &labels, counter(method).get());
+            }
         }
-        let help =
-            "Total number of RPCs completed on the server, regardless of success or failure.";
-        out.family(HANDLED, help, Kind::Counter);
-        for (at, method) in self.methods.iter().enumerate() {
-            let (service, name, kind) = labels(at);
+        out.family(HANDLED);
+        for (labels, method) in labelled() {
             for (code, counter) in CODES.iter().zip(&method.handled) {
                 if counter.get() > 0 {
-                    let labels = [
-                        ("grpc_code", *code),
-                        ("grpc_method", name),
-                        ("grpc_service", service),
-                        ("grpc_type", kind),
-                    ];
+                    let labels = [&[("grpc_code", *code)], labels.as_slice()].concat();
                     out.sample(HANDLED, &labels, counter.get());
                 }
             }
         }
+        out.family(SECONDS);
+        for ((_, name, _), method) in METHODS.iter().zip(&self.methods) {
+            // etcd names this one after the request.
+            let kind = if *name == "Compact" {
+                "Compaction"
+            } else {
+                name
+            };
+            method.seconds.write(out, SECONDS, &[("type", kind)]);
+        }
     }
 }
 
-/// Wraps every gRPC route.
-pub(super) fn layer(router: Router, metrics: &Arc<Metrics>) -> Router {
+fn labels(
+    (service, name, kind): &(&'static str, &'static str, &'static str),
+) -> [(&'static str, &'static str); 3] {
+    [
+        ("grpc_method", name),
+        ("grpc_service", service),
+        ("grpc_type", kind),
+    ]
+}
+
+/// Wraps every gRPC route; unary calls that take longer than `slow` are logged.
+pub(super) fn layer(router: Router, metrics: &Arc<Metrics>, slow: Duration) -> Router {
     let metrics = Arc::clone(metrics);
     router.layer(layer_fn(move |inner| Observe {
         inner,
         metrics: Arc::clone(&metrics),
+        slow,
     }))
 }
 
@@ -153,6 +189,7 @@ pub(super) fn layer(router: Router, metrics: &Arc<Metrics>) -> Router {
 struct Observe<S> {
     inner: S,
     metrics: Arc<Metrics>,
+    slow: Duration,
 }
 
 impl<S> Service<Request<Body>> for Observe<S>
@@ -169,42 +206,106 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let call = PATHS.get(request.uri().path()).map(|method| {
-            self.metrics.calls.started(*method);
-            Call {
-                metrics: Arc::clone(&self.metrics),
-                method: *method,
-                is_done: false,
-            }
-        });
-        let response = self.inner.call(request);
-        let Some(mut call) = call else {
-            return Box::pin(response);
+        let Some(&method) = PATHS.get(request.uri().path()) else {
+            return Box::pin(self.inner.call(request));
         };
-        Box::pin(async move {
-            let mut response = response.await?;
-            rewrite_too_large(response.headers_mut());
-            if let Some(code) = code(response.headers()) {
-                call.finish(code);
-                return Ok(response);
-            }
-            Ok(response.map(|inner| Body::new(Observed { inner, call })))
-        })
+        let call = Call::start(&self.metrics, method, &request);
+        let Ok(version) = client_version(request.headers()) else {
+            let refused = status(&Error::InvalidClientApiVersion).into_http();
+            return Box::pin(std::future::ready(Ok(call.answered(refused, self.slow))));
+        };
+        self.metrics.clients.count(!is_unary(method), version);
+        let metrics = Arc::clone(&self.metrics);
+        let tell = move |passed: Passed| {
+            metrics.received_bytes.add(passed.bytes);
+            let count = |counters: &MethodCounters| counters.received.add(passed.messages);
+            metrics.calls.of(method, count);
+        };
+        let request = request.map(|body| Body::new(Counted::new(body, tell)));
+        let response = self.inner.call(request);
+        let slow = self.slow;
+        Box::pin(async move { Ok(call.answered(response.await?, slow)) })
     }
+}
+
+/// What the client says its version is, if anything; an error when that is not text.
+fn client_version(headers: &HeaderMap) -> Result<Option<&str>, Utf8Error> {
+    let version = headers.get("client-api-version");
+    version
+        .map(|value| std::str::from_utf8(value.as_bytes()))
+        .transpose()
+}
+
+fn is_unary(method: usize) -> bool {
+    METHODS
+        .get(method)
+        .is_some_and(|(_, _, kind)| *kind == "unary")
 }
 
 /// One call; counts as cancelled when it is dropped before its outcome.
 struct Call {
     metrics: Arc<Metrics>,
     method: usize,
+    start: Instant,
+    remote: Option<Remote>,
     is_done: bool,
 }
 
 impl Call {
+    fn start(metrics: &Arc<Metrics>, method: usize, request: &Request<Body>) -> Call {
+        metrics.calls.of(method, |counters| counters.started.add(1));
+        Call {
+            metrics: Arc::clone(metrics),
+            method,
+            start: Instant::now(),
+            remote: request.extensions().get().copied(),
+            is_done: false,
+        }
+    }
+
+    /// The answer's head is there; what follows is watched.
+    fn answered(mut self, mut response: Response<Body>, slow: Duration) -> Response<Body> {
+        rewrite_too_large(response.headers_mut());
+        let code = code(response.headers());
+        self.time(code.is_none_or(|code| code == 0), slow);
+        if let Some(code) = code {
+            self.finish(code);
+            return response;
+        }
+        response.map(|inner| {
+            Body::new(Observed {
+                inner,
+                messages: Messages::default(),
+                call: self,
+            })
+        })
+    }
+
+    fn time(&self, is_success: bool, slow: Duration) {
+        if !is_unary(self.method) {
+            return;
+        }
+        let spent = self.start.elapsed();
+        self.metrics.calls.of(self.method, |counters| {
+            counters.seconds.observe(is_success, spent);
+        });
+        let Some((service, name, _)) = METHODS.get(self.method) else {
+            return;
+        };
+        if spent > slow && !(is_success && *service == KV) {
+            let path = format!("/{service}/{name}");
+            stats::log(&path, spent, self.remote, &Stats::UNKNOWN);
+        }
+    }
+
     fn finish(&mut self, code: usize) {
         if !self.is_done {
             self.is_done = true;
-            self.metrics.calls.handled(self.method, code);
+            self.metrics.calls.of(self.method, |counters| {
+                if let Some(counter) = counters.handled.get(code) {
+                    counter.add(1);
+                }
+            });
         }
     }
 }
@@ -215,10 +316,25 @@ impl Drop for Call {
     }
 }
 
-/// A body whose trailers tell the outcome.
+/// A body whose messages are counted and whose trailers tell the outcome.
 struct Observed {
     inner: Body,
+    messages: Messages,
     call: Call,
+}
+
+impl Observed {
+    fn look(&mut self, frame: &Frame<Bytes>) {
+        if let Some(data) = frame.data_ref() {
+            let passed = self.messages.pass(data);
+            let metrics = &self.call.metrics;
+            metrics.sent_bytes.add(passed.bytes);
+            let count = |counters: &MethodCounters| counters.sent.add(passed.messages);
+            metrics.calls.of(self.call.method, count);
+        } else if let Some(code) = frame.trailers_ref().and_then(code) {
+            self.call.finish(code);
+        }
+    }
 }
 
 impl HttpBody for Observed {
@@ -230,10 +346,8 @@ impl HttpBody for Observed {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.inner).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(code) = frame.trailers_ref().and_then(code)
-        {
-            self.call.finish(code);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.look(frame);
         }
         frame
     }

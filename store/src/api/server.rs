@@ -10,12 +10,15 @@ use holdfast_proto::etcd::rpc::kv_server::KvServer;
 use holdfast_proto::etcd::rpc::lease_server::LeaseServer;
 use holdfast_proto::etcd::rpc::maintenance_server::MaintenanceServer;
 use holdfast_proto::etcd::rpc::watch_server::WatchServer;
+use holdfast_proto::grpc::health::health_server::HealthServer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 
 use super::cluster::ClusterService;
+use super::connections::{self, Connections};
 use super::context::Context;
+use super::health::HealthService;
 use super::http;
 use super::kv::KvService;
 use super::lease::LeaseService;
@@ -38,6 +41,7 @@ pub struct StoreServer {
     stop: CancellationToken,
     tasks: TaskTracker,
     client_addresses: Vec<SocketAddr>,
+    peer_addresses: Vec<SocketAddr>,
     metrics_addresses: Vec<SocketAddr>,
 }
 
@@ -47,6 +51,7 @@ impl StoreServer {
     /// # Errors
     /// When an address cannot be bound or the member cannot start.
     pub async fn start(mut options: StoreOptions) -> Result<StoreServer, Error> {
+        let peer = bind(&options.listen.peer_urls).await?;
         let client = bind(&options.listen.client_urls).await?;
         let metrics = bind(&options.listen.metrics_urls).await?;
         if options.advertise_client_urls.is_empty() {
@@ -59,15 +64,22 @@ impl StoreServer {
         let history: Arc<dyn History> = member.state().clone();
         hub.attach(history);
         let stop = CancellationToken::new();
-        let context = Context::new(member, hub, options, counters, stop.clone());
+        let (client_max, side_max) = connections::limits();
+        let connections = vec![
+            Connections::new("client", client_max),
+            Connections::new("peer", side_max),
+            Connections::new("metrics", side_max),
+        ];
+        let context = Context::new(member, hub, options, counters, connections, stop.clone());
         let mut server = StoreServer {
             context,
             stop,
             tasks: TaskTracker::new(),
             client_addresses: client.iter().filter_map(Listener::address).collect(),
+            peer_addresses: peer.iter().filter_map(Listener::address).collect(),
             metrics_addresses: metrics.iter().filter_map(Listener::address).collect(),
         };
-        server.serve(client, metrics);
+        server.serve([client, peer, metrics]);
         tracing::info!("ready to serve client requests");
         Ok(server)
     }
@@ -80,6 +92,11 @@ impl StoreServer {
     /// The TCP addresses clients reach it by.
     pub fn client_addresses(&self) -> Vec<SocketAddr> {
         self.client_addresses.clone()
+    }
+
+    /// The TCP addresses of `--listen-peer-urls`.
+    pub fn peer_addresses(&self) -> Vec<SocketAddr> {
+        self.peer_addresses.clone()
     }
 
     /// The TCP addresses of `--listen-metrics-urls`.
@@ -107,23 +124,30 @@ impl StoreServer {
         self.context.member().clone().stop().await
     }
 
-    fn serve(&mut self, client: Vec<Listener>, metrics: Vec<Listener>) {
+    /// Serves the listeners of clients, peers and monitoring, in the order of the connections.
+    fn serve(&mut self, listeners: [Vec<Listener>; 3]) {
         let routers = [
-            (client, client_router(&self.context), "client"),
-            (metrics, http::metrics_paths(&self.context), "metrics"),
+            client_router(&self.context),
+            http::peer_paths(&self.context),
+            http::metrics_paths(&self.context),
         ];
-        for (listeners, router, kind) in routers {
+        let kinds = listeners.into_iter().zip(routers);
+        for ((listeners, router), connections) in kinds.zip(self.context.connections()) {
             let serving = Serving {
                 router,
+                connections: connections.clone(),
                 protocol: listen::protocol(&self.context.options().listen, &self.tasks),
                 stop: self.stop.clone(),
                 tasks: self.tasks.clone(),
             };
             for listener in listeners {
-                tracing::info!(
-                    address = listener.url(),
-                    "serving {kind} traffic insecurely"
-                );
+                let address = listener.url();
+                match connections.endpoint() {
+                    "peer" => tracing::info!(address, "serving peer traffic"),
+                    endpoint => {
+                        tracing::info!(address, "serving {endpoint} traffic insecurely");
+                    }
+                }
                 drop(self.tasks.spawn(listen::accept(listener, serving.clone())));
             }
         }
@@ -155,8 +179,13 @@ fn client_router(context: &Context) -> Router {
         .add_service(lease)
         .add_service(cluster)
         .add_service(maintenance)
+        .add_service(HealthServer::new(HealthService::new(context.clone())))
         .into_axum_router();
-    let grpc = observe::layer(grpc, context.metrics());
+    let grpc = observe::layer(
+        grpc,
+        context.metrics(),
+        context.options().limits.slow_request,
+    );
     http::add_client_paths(grpc, context)
 }
 

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
+use super::log::LogObserver;
 use super::space::Space;
 use super::types::ApplyResponder;
 use crate::apply::{Applier, CompactionProgress, Entry, EntryPayload, LogPosition, Membership};
@@ -119,6 +120,7 @@ pub(crate) struct Position {
 struct Shared {
     position: Mutex<Position>,
     fatal: watch::Sender<Option<String>>,
+    observer: Option<Arc<dyn LogObserver>>,
 }
 
 /// Gives work to the apply thread; cheap to clone.
@@ -137,11 +139,13 @@ pub(crate) fn spawn(
     applier: Applier,
     space: Arc<Space>,
     fatal: watch::Sender<Option<String>>,
+    observer: Option<Arc<dyn LogObserver>>,
 ) -> Result<(ApplyHandle, JoinHandle<()>), Error> {
     let (jobs, queue) = sync_channel(QUEUE_MAX);
     let shared = Arc::new(Shared {
         position: Mutex::default(),
         fatal,
+        observer,
     });
     let mut worker = Worker {
         applier,
@@ -405,7 +409,11 @@ impl Worker {
             self.dirty_since = Some(Instant::now());
             return Ok(());
         }
+        let start = Instant::now();
         self.applier.checkpoint()?;
+        if let Some(observer) = &self.shared.observer {
+            observer.checkpointed(start.elapsed());
+        }
         self.dirty_since = None;
         self.transactions = 0;
         self.note_undurable();

@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,6 +23,18 @@ use crate::datadir::identity::{ClusterId, MemberId};
 use crate::error::Error;
 use crate::lease::LeaseClock;
 use crate::state::{Sizes, State};
+
+/// A linearizable read confirmed later than this is counted as slow, as in etcd.
+const READ_SLOW: Duration = Duration::from_millis(500);
+
+/// Linearizable reads that did not go well, since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadFaults {
+    /// Could not be confirmed.
+    pub failed: u64,
+    /// Confirmed late, or not in time.
+    pub slow: u64,
+}
 
 /// What a proposal came to.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,13 +97,23 @@ pub(super) struct Inner {
     /// Why the member cannot go on; set once.
     pub(super) fatal: watch::Sender<Option<String>>,
     pub(super) next_id: AtomicU64,
-    pub(super) leader_changes: AtomicU64,
-    pub(super) failed_proposals: AtomicU64,
-    pub(super) scrubbed: scrubber::Counters,
+    pub(super) tallies: Tallies,
     pub(super) stopping: CancellationToken,
     pub(super) tasks: TaskTracker,
     /// What [`Member::stop`] takes.
     pub(super) owned: Mutex<Option<Owned>>,
+}
+
+/// What the member counts from its start on.
+#[derive(Debug, Default)]
+pub(super) struct Tallies {
+    pub(super) leader_changes: AtomicU64,
+    pub(super) failed_proposals: AtomicU64,
+    pub(super) leases_expired: AtomicU64,
+    reads_failed: AtomicU64,
+    reads_slow: AtomicU64,
+    is_defragmenting: AtomicBool,
+    pub(super) scrubbed: scrubber::Counters,
 }
 
 /// What ends with the member.
@@ -123,7 +145,10 @@ impl Member {
     pub async fn propose(&self, request: Request) -> Result<Applied, Error> {
         let result = self.try_propose(request).await;
         if result.is_err() {
-            self.inner.failed_proposals.fetch_add(1, Ordering::Relaxed);
+            self.inner
+                .tallies
+                .failed_proposals
+                .fetch_add(1, Ordering::Relaxed);
         }
         result
     }
@@ -172,6 +197,24 @@ impl Member {
 
     /// Returns once every write acknowledged before this call can be read from the state.
     pub async fn linearizable(&self) -> Result<(), Error> {
+        let start = Instant::now();
+        let result = self.confirm_read().await;
+        if result.is_err() {
+            self.inner
+                .tallies
+                .reads_failed
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        if start.elapsed() > READ_SLOW {
+            self.inner
+                .tallies
+                .reads_slow
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    async fn confirm_read(&self) -> Result<(), Error> {
         self.check_alive()?;
         let (done, result) = oneshot::channel();
         let answered = timeout(self.request_timeout(), async {
@@ -186,7 +229,25 @@ impl Member {
 
     /// What the background check of all records has done since the start.
     pub fn scrubbed(&self) -> Scrubbed {
-        self.inner.scrubbed.read()
+        self.inner.tallies.scrubbed.read()
+    }
+
+    /// Linearizable reads that did not go well.
+    pub fn reads(&self) -> ReadFaults {
+        ReadFaults {
+            failed: self.inner.tallies.reads_failed.load(Ordering::Relaxed),
+            slow: self.inner.tallies.reads_slow.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Leases revoked by this member because their time was over.
+    pub fn leases_expired(&self) -> u64 {
+        self.inner.tallies.leases_expired.load(Ordering::Relaxed)
+    }
+
+    /// Whether a defragmentation runs.
+    pub fn is_defragmenting(&self) -> bool {
+        self.inner.tallies.is_defragmenting.load(Ordering::Relaxed)
     }
 
     /// The readable state.
@@ -249,8 +310,8 @@ impl Member {
             is_learner: self.is_learner(),
             sizes: inner.state.sizes(),
             pending_proposals: inner.admission.pending(),
-            failed_proposals: inner.failed_proposals.load(Ordering::Relaxed),
-            leader_changes: inner.leader_changes.load(Ordering::Relaxed),
+            failed_proposals: inner.tallies.failed_proposals.load(Ordering::Relaxed),
+            leader_changes: inner.tallies.leader_changes.load(Ordering::Relaxed),
             errors: self.errors(group.leader.is_none(), fatal.as_ref()),
             fatal,
         }
@@ -290,7 +351,17 @@ impl Member {
         {
             return Err(Error::NoSpace);
         }
-        self.apply_handle()?.defragment().await
+        let apply = self.apply_handle()?;
+        self.inner
+            .tallies
+            .is_defragmenting
+            .store(true, Ordering::Relaxed);
+        let result = apply.defragment().await;
+        self.inner
+            .tallies
+            .is_defragmenting
+            .store(false, Ordering::Relaxed);
+        result
     }
 
     /// Returns once no compaction has rows left to remove.

@@ -10,6 +10,6 @@ mod sink;
 mod start;
 mod tasks;
 
-pub use handle::{Applied, Member, MemberStatus};
-pub use options::{AutoCompaction, ClusterState, MemberOptions};
+pub use handle::{Applied, Member, MemberStatus, ReadFaults};
+pub use options::{AutoCompaction, ClusterState, MemberOptions, StateStorage};
 pub use scrubber::{ScrubOptions, Scrubbed};

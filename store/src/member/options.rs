@@ -1,10 +1,12 @@
 //! What a member is started with.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::scrubber::ScrubOptions;
+use crate::apply::OpenStorage;
 use crate::consensus::log::{LogObserver, SEGMENT_BYTES_DEFAULT};
 use crate::lease::LeaseClockOptions;
 
@@ -28,6 +30,16 @@ pub enum AutoCompaction {
     Periodic(Duration),
     /// The newest so many revisions are kept.
     Revision(i64),
+}
+
+/// How the state file is reached.
+#[derive(Clone)]
+pub struct StateStorage(pub Arc<OpenStorage>);
+
+impl fmt::Debug for StateStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StateStorage")
+    }
 }
 
 /// What a member is started with. [`MemberOptions::new`] gives etcd's defaults.
@@ -74,7 +86,9 @@ pub struct MemberOptions {
     pub scrub: ScrubOptions,
     /// How leases are timed.
     pub leases: LeaseClockOptions,
-    /// Told of every sync of the raft log.
+    /// How the state file is reached; `None`: as a file. For tests of failing disks.
+    pub state_storage: Option<StateStorage>,
+    /// Told of every sync of the raft log and every checkpoint of the state.
     pub log_observer: Option<Arc<dyn LogObserver>>,
 }
 
@@ -102,6 +116,7 @@ impl MemberOptions {
             reserve_bytes: 16 << 20,
             scrub: ScrubOptions::default(),
             leases: LeaseClockOptions::default(),
+            state_storage: None,
             log_observer: None,
         }
     }

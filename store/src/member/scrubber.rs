@@ -70,7 +70,7 @@ pub(super) async fn run(member: Member) {
 
 /// One walk; ends early at the first damaged record, which the state latches.
 async fn walk(member: &Member, options: &ScrubOptions) {
-    let counters = &member.inner.scrubbed;
+    let counters = &member.inner.tallies.scrubbed;
     let mut walk = Walk::default();
     loop {
         let state = Arc::clone(&member.inner.state);

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::handle::{Inner, Member, Owned};
+use super::handle::{Inner, Member, Owned, Tallies};
 use super::sink::LeaseSink;
-use super::{ClusterState, MemberOptions, admission, scrubber, tasks};
+use super::{ClusterState, MemberOptions, admission, tasks};
 use crate::apply::{Applier, EventSink, StateOptions};
 use crate::consensus::log::{LogIdentity, LogOptions, RaftLog};
 use crate::consensus::{self, Group, GroupOptions, Machine, Space, StateFile};
@@ -49,7 +49,12 @@ pub(super) async fn start(
     });
     let (applier, state) = open_state(&layout, &options, &space, sink).await?;
     let fatal = watch::Sender::new(None);
-    let (apply, apply_thread) = consensus::spawn_apply(applier, Arc::clone(&space), fatal.clone())?;
+    let (apply, apply_thread) = consensus::spawn_apply(
+        applier,
+        Arc::clone(&space),
+        fatal.clone(),
+        options.log_observer.clone(),
+    )?;
     let log = open_log(&layout, &options, &ids, &space).await?;
     let log_reader = log.reader();
     let machine = Machine::new(apply.clone(), Arc::clone(&state), layout.snapshots());
@@ -69,9 +74,7 @@ pub(super) async fn start(
         fatal,
         // Different after each start, so that ids of requests do not repeat in logs.
         next_id: AtomicU64::new(rand::random::<u64>() >> 8),
-        leader_changes: AtomicU64::new(0),
-        failed_proposals: AtomicU64::new(0),
-        scrubbed: scrubber::Counters::default(),
+        tallies: Tallies::default(),
         stopping: CancellationToken::new(),
         tasks: TaskTracker::new(),
         owned: Mutex::new(Some(Owned {
@@ -225,11 +228,12 @@ async fn open_state(
         ..StateOptions::default()
     };
     let (path, space) = (layout.state(), Arc::clone(space));
-    let storage = move |path: &std::path::Path| -> Result<Box<dyn redb::StorageBackend>, Error> {
+    let own = move |path: &std::path::Path| -> Result<Box<dyn redb::StorageBackend>, Error> {
         Ok(Box::new(StateFile::open(path, Arc::clone(&space))?))
     };
+    let storage = options.state_storage.clone().map(|given| given.0);
+    let storage = storage.unwrap_or_else(|| Arc::new(own));
     blocking("open the state", move || {
-        let storage: Arc<crate::apply::OpenStorage> = Arc::new(storage);
         Applier::open_with(&path, &storage, &state_options, sink)
     })
     .await

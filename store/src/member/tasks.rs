@@ -121,7 +121,14 @@ async fn expire_leases(member: Member) {
             });
             for result in futures::future::join_all(revokes).await {
                 match result {
-                    Ok(_) | Err(Error::LeaseNotFound) => {}
+                    Ok(_) => {
+                        member
+                            .inner
+                            .tallies
+                            .leases_expired
+                            .fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(Error::LeaseNotFound) => {}
                     Err(error) => report("revoke an expired lease", Err(error)),
                 }
             }
@@ -166,7 +173,7 @@ async fn watch_leader(member: Member) {
             continue;
         }
         if leader.is_some() {
-            inner.leader_changes.fetch_add(1, Ordering::Relaxed);
+            inner.tallies.leader_changes.fetch_add(1, Ordering::Relaxed);
         }
         last = leader;
         if leadership.is_leader() {

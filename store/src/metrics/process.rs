@@ -9,42 +9,43 @@ pub(super) fn write(out: &mut Exposition) {
     if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
         // The listing itself is one of them.
         let used = entries.count().saturating_sub(1);
-        out.gauge("process_open_fds", "Number of open file descriptors.", used);
-        out.gauge("os_fd_used", "The number of used file descriptors.", used);
+        out.gauge("process_open_fds", used);
+        out.gauge("os_fd_used", used);
     }
     if let Some(limit) = rustix::process::getrlimit(Resource::Nofile).current {
-        out.gauge(
-            "process_max_fds",
-            "Maximum number of open file descriptors.",
-            limit,
-        );
-        out.gauge("os_fd_limit", "The file descriptor limit.", limit);
+        out.gauge("process_max_fds", limit);
+        out.gauge("os_fd_limit", limit);
+    }
+    let memory_max = rustix::process::getrlimit(Resource::As).current;
+    let memory_max = memory_max.map_or_else(|| "-1".to_owned(), |limit| limit.to_string());
+    out.gauge("process_virtual_memory_max_bytes", memory_max);
+    if let Some((received, sent)) = network_bytes() {
+        out.counter("process_network_receive_bytes_total", received);
+        out.counter("process_network_transmit_bytes_total", sent);
     }
     if let Some(usage) = Usage::read() {
-        out.family(
-            "process_cpu_seconds_total",
-            "Total user and system CPU time spent in seconds.",
-            super::Kind::Counter,
-        );
+        out.family("process_cpu_seconds_total");
         out.sample("process_cpu_seconds_total", &[], usage.cpu_seconds);
-        out.gauge(
-            "process_resident_memory_bytes",
-            "Resident memory size in bytes.",
-            usage.resident_bytes,
-        );
-        out.gauge(
-            "process_virtual_memory_bytes",
-            "Virtual memory size in bytes.",
-            usage.virtual_bytes,
-        );
+        out.gauge("process_resident_memory_bytes", usage.resident_bytes);
+        out.gauge("process_virtual_memory_bytes", usage.virtual_bytes);
         if let Some(start) = usage.start_seconds {
-            out.gauge(
-                "process_start_time_seconds",
-                "Start time of the process since unix epoch in seconds.",
-                start,
-            );
+            out.gauge("process_start_time_seconds", start);
         }
     }
+}
+
+/// Bytes in and out over IP: a line of names, then a line of numbers.
+fn network_bytes() -> Option<(u64, u64)> {
+    let netstat = std::fs::read_to_string("/proc/self/net/netstat").ok()?;
+    let mut lines = netstat
+        .lines()
+        .filter_map(|line| line.strip_prefix("IpExt: "));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let number = |wanted: &str| {
+        let mut pairs = names.split(' ').zip(numbers.split(' '));
+        pairs.find(|(name, _)| *name == wanted)?.1.parse().ok()
+    };
+    Some((number("InOctets")?, number("OutOctets")?))
 }
 
 struct Usage {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::flags::{self, Shape, Use, Values};
 use super::{
-    AutoCompaction, ClusterState, Invocation, ListenUrl, LogLevel, StoreOptions, UsageError, file,
-    value,
+    AutoCompaction, ClusterState, Invocation, ListenUrl, LogLevel, StoreOptions, UsageError,
+    features, file, value,
 };
 
 /// Most members an initial cluster may name.
@@ -24,6 +24,7 @@ pub(super) fn invocation(
     if is_on(&values, "help")? || is_on(&values, "h")? {
         return Ok(Invocation::Help(help()));
     }
+    let given: Vec<&'static str> = values.keys().copied().collect();
     flags::add_environment(&mut values, environment);
     let claimed = claimed_version(&values, environment)?;
     if is_on(&values, "version")? {
@@ -32,6 +33,7 @@ pub(super) fn invocation(
     if let Some(path) = values.get("config-file").filter(|path| !path.is_empty()) {
         values = file::read(&PathBuf::from(path), &mut warnings)?;
     } else {
+        flags::refuse_conflicts(&given, environment)?;
         warnings.extend(
             flags::unknown_environment(environment)
                 .into_iter()
@@ -40,6 +42,9 @@ pub(super) fn invocation(
     }
     check_uses(&values, &mut warnings)?;
     let mut options = options(&values)?;
+    if let Some(text) = values.get("feature-gates") {
+        options.features = features::read(text, &mut warnings)?;
+    }
     options.claimed_version = claimed;
     Ok(Invocation::Run {
         options: Box::new(options),

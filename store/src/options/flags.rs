@@ -80,7 +80,7 @@ pub(super) const FLAGS: &[Flag] = &[
     boolean("enable-grpc-gateway", Use::Ignored),
     text("raft-read-timeout", Use::Ignored),
     text("raft-write-timeout", Use::Ignored),
-    text("feature-gates", Use::Ignored),
+    text("feature-gates", Use::Obeyed),
     text("initial-advertise-peer-urls", Use::Obeyed),
     text("initial-cluster", Use::Obeyed),
     text("initial-cluster-state", Use::Obeyed),
@@ -238,6 +238,26 @@ pub(super) fn add_environment(values: &mut Values, environment: &BTreeMap<String
             values.insert(flag.name, value.clone());
         }
     }
+}
+
+/// Refuses a variable beside the flag it stands for, as etcd does, even when both say the same.
+pub(super) fn refuse_conflicts(
+    given: &[&'static str],
+    environment: &BTreeMap<String, String>,
+) -> Result<(), UsageError> {
+    for flag in given {
+        let name = environment_name(flag);
+        if environment
+            .get(&name)
+            .is_some_and(|value| !value.is_empty())
+        {
+            return Err(UsageError::new(format!(
+                "conflicting environment variable {name} is shadowed by the flag --{flag}: unset \
+                 the variable or drop the flag"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Names in the environment that look like a flag's and are none.

@@ -1,9 +1,11 @@
 //! What a store is told at start: etcd's flags, `ETCD_*` variables and `--config-file`.
 //!
-//! A flag wins over the environment; a file silences both. Embedders (the daemon, the demo, the
-//! drills) build a [`StoreOptions`] with [`StoreOptions::single`] and change its fields.
+//! A flag and its variable together are refused, as etcd does; a file silences both. Embedders (the
+//! daemon, the demo, the drills) build a [`StoreOptions`] with [`StoreOptions::single`] and change
+//! its fields.
 
 mod convert;
+mod features;
 mod file;
 mod flags;
 mod url;
@@ -117,6 +119,13 @@ pub struct RaftOptions {
     pub election_timeout: Duration,
 }
 
+/// etcd's feature gates that mean something here (`--feature-gates`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features {
+    /// `StopGRPCServiceOnDefrag`: the health service says no while a defragmentation runs.
+    pub stops_serving_on_defrag: bool,
+}
+
 /// Least severe log line written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
@@ -153,6 +162,8 @@ pub struct StoreOptions {
     pub scrub: ScrubOptions,
     /// Interval of progress notifications to watches that asked for them.
     pub watch_progress_interval: Duration,
+    /// Feature gates.
+    pub features: Features,
     /// Log level.
     pub log_level: LogLevel,
     /// The etcd version this store claims to be, `major.minor.patch`.
@@ -239,6 +250,7 @@ impl StoreOptions {
             auto_compaction: AutoCompaction::Off,
             scrub: ScrubOptions::default(),
             watch_progress_interval: Duration::from_mins(10),
+            features: Features::default(),
             log_level: LogLevel::Info,
             claimed_version: CLAIMED_VERSION.to_owned(),
             serve_without_auth: false,

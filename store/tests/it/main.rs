@@ -6,6 +6,7 @@
 )]
 
 mod api_errors;
+mod api_health;
 mod api_http;
 mod api_kv;
 mod api_lease;
@@ -13,6 +14,7 @@ mod api_maintenance;
 mod api_support;
 mod crash;
 mod damage;
+mod eio;
 mod enospc;
 mod flip;
 mod golden_bbolt;

@@ -15,6 +15,7 @@ pub(super) async fn page(State(context): State<Context>) -> Response {
     mvcc(&context, &mut out);
     watches(&context, &mut out);
     checks(&context, &mut out);
+    connections(&context, &mut out);
     context.metrics().write(&mut out);
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], out.into_text()).into_response()
 }
@@ -22,85 +23,67 @@ pub(super) async fn page(State(context): State<Context>) -> Response {
 fn member(context: &Context, out: &mut Exposition) {
     let status = context.member().status();
     let claimed = &context.options().claimed_version;
-    out.gauge(
-        "etcd_server_has_leader",
-        "Whether or not a leader exists. 1 is existence, 0 is not.",
-        u8::from(status.leader.is_some()),
-    );
+    out.gauge("etcd_server_has_leader", u8::from(status.leader.is_some()));
     out.gauge(
         "etcd_server_is_leader",
-        "Whether or not this member is a leader. 1 if is, 0 otherwise.",
         u8::from(status.leader == Some(status.member_id)),
     );
-    out.gauge(
-        "etcd_server_is_learner",
-        "Whether or not this member is a learner. 1 if is, 0 otherwise.",
-        u8::from(status.is_learner),
-    );
+    out.gauge("etcd_server_is_learner", u8::from(status.is_learner));
     out.counter(
         "etcd_server_proposals_failed_total",
-        "The total number of failed proposals seen.",
         status.failed_proposals,
     );
     out.counter(
         "etcd_server_leader_changes_seen_total",
-        "The number of leader changes seen.",
         status.leader_changes,
     );
     out.gauge(
         "etcd_server_proposals_committed_total",
-        "The total number of consensus proposals committed.",
         status.committed_index,
     );
-    out.gauge(
-        "etcd_server_proposals_applied_total",
-        "The total number of consensus proposals applied.",
-        status.applied_index,
+    out.gauge("etcd_server_proposals_applied_total", status.applied_index);
+    out.gauge("etcd_server_proposals_pending", status.pending_proposals);
+    let reads = context.member().reads();
+    out.counter("etcd_server_read_indexes_failed_total", reads.failed);
+    out.counter("etcd_server_slow_read_indexes_total", reads.slow);
+    out.counter(
+        "etcd_debugging_server_lease_expired_total",
+        context.member().leases_expired(),
     );
-    out.gauge(
-        "etcd_server_proposals_pending",
-        "The current number of pending proposals to commit.",
-        status.pending_proposals,
-    );
+    known_members(context, &status, out);
+    features(context, out);
     database(context, &status, out);
     let id = format!("{:x}", status.member_id.0);
-    out.info(
-        "etcd_server_id",
-        "Server or member ID in hexadecimal format.",
-        "server_id",
-        &id,
-    );
-    out.info(
-        "etcd_server_version",
-        "Which version is running.",
-        "server_version",
-        claimed,
-    );
+    out.info("etcd_server_id", "server_id", &id);
+    out.info("etcd_server_version", "server_version", claimed);
     if let Some(version) = context.state().cluster_version() {
         let version = minor_of(&version);
-        out.info(
-            "etcd_cluster_version",
-            "Which version is running.",
-            "cluster_version",
-            &version,
-        );
+        out.info("etcd_cluster_version", "cluster_version", &version);
+    }
+}
+
+fn known_members(context: &Context, status: &MemberStatus, out: &mut Exposition) {
+    const NAME: &str = "etcd_network_known_peers";
+    out.family(NAME);
+    let own = status.member_id.to_string();
+    for member in context.state().members() {
+        let remote = format!("{:x}", member.id);
+        out.sample(NAME, &[("Local", own.as_str()), ("Remote", &remote)], 1);
     }
 }
 
 fn database(context: &Context, status: &MemberStatus, out: &mut Exposition) {
     out.gauge(
         "etcd_server_quota_backend_bytes",
-        "Current backend storage quota size in bytes.",
         context.options().quota_bytes().unwrap_or(0),
     );
     out.gauge(
-        "etcd_mvcc_db_total_size_in_bytes",
-        "Total size of the underlying database physically allocated in bytes.",
-        status.sizes.total,
+        "etcd_disk_defrag_inflight",
+        u8::from(context.member().is_defragmenting()),
     );
+    out.gauge("etcd_mvcc_db_total_size_in_bytes", status.sizes.total);
     out.gauge(
         "etcd_mvcc_db_total_size_in_use_in_bytes",
-        "Total size of the underlying database logically in use in bytes.",
         status.sizes.in_use,
     );
 }
@@ -114,111 +97,88 @@ fn minor_of(version: &str) -> String {
 fn mvcc(context: &Context, out: &mut Exposition) {
     let state = context.state();
     let counters = state.metrics();
-    for (name, help, value) in [
-        (
-            "etcd_mvcc_put_total",
-            "Total number of puts seen by this member.",
-            counters.puts,
-        ),
-        (
-            "etcd_mvcc_delete_total",
-            "Total number of deletes seen by this member.",
-            counters.deletes,
-        ),
-        (
-            "etcd_mvcc_range_total",
-            "Total number of ranges seen by this member.",
-            counters.ranges,
-        ),
-        (
-            "etcd_mvcc_txn_total",
-            "Total number of txns seen by this member.",
-            counters.txns,
-        ),
-        (
-            "etcd_debugging_mvcc_events_total",
-            "Total number of events sent by this member.",
-            counters.events,
-        ),
+    for (name, value) in [
+        ("etcd_mvcc_put_total", counters.puts),
+        ("etcd_mvcc_delete_total", counters.deletes),
+        ("etcd_mvcc_range_total", counters.ranges),
+        ("etcd_mvcc_txn_total", counters.txns),
+        ("etcd_debugging_mvcc_events_total", counters.events),
         (
             "etcd_debugging_mvcc_db_compaction_keys_total",
-            "Total number of db keys compacted.",
             counters.compacted_rows,
         ),
         (
             "etcd_debugging_lease_granted_total",
-            "The total number of granted leases.",
             counters.leases_granted,
         ),
         (
             "etcd_debugging_lease_revoked_total",
-            "The total number of revoked leases.",
             counters.leases_revoked,
         ),
     ] {
-        out.counter(name, help, value);
+        out.counter(name, value);
     }
-    out.gauge(
-        "etcd_debugging_mvcc_keys_total",
-        "Total number of keys.",
-        counters.keys,
-    );
+    out.gauge("etcd_debugging_mvcc_keys_total", counters.keys);
     out.gauge(
         "etcd_debugging_mvcc_total_put_size_in_bytes",
-        "The total size of put kv pairs seen by this member.",
         counters.put_bytes,
     );
-    out.gauge(
-        "etcd_debugging_mvcc_current_revision",
-        "The current revision of store.",
-        state.revision(),
-    );
+    out.gauge("etcd_debugging_mvcc_current_revision", state.revision());
     out.gauge(
         "etcd_debugging_mvcc_compact_revision",
-        "The revision of the last compaction in store.",
         state.compact_revision(),
     );
 }
 
 fn watches(context: &Context, out: &mut Exposition) {
     let counts = context.hub().counts();
-    out.gauge(
-        "etcd_debugging_mvcc_watcher_total",
-        "Total number of watchers.",
-        counts.watchers,
-    );
-    out.gauge(
-        "etcd_debugging_mvcc_slow_watcher_total",
-        "Total number of unsynced slow watchers.",
-        counts.lagging,
-    );
-    out.gauge(
-        "etcd_debugging_mvcc_watch_stream_total",
-        "Total number of watch streams.",
-        counts.streams,
-    );
+    out.gauge("etcd_debugging_mvcc_watcher_total", counts.watchers);
+    out.gauge("etcd_debugging_mvcc_slow_watcher_total", counts.lagging);
+    out.gauge("etcd_debugging_mvcc_watch_stream_total", counts.streams);
+}
+
+/// The feature gates of etcd that mean something here, with their stage.
+fn features(context: &Context, out: &mut Exposition) {
+    const NAME: &str = "etcd_server_feature_enabled";
+    out.family(NAME);
+    // Remaining times of leases are always recorded, and always survive.
+    for (name, is_on) in [
+        ("LeaseCheckpoint", true),
+        ("LeaseCheckpointPersist", true),
+        (
+            "StopGRPCServiceOnDefrag",
+            context.options().features.stops_serving_on_defrag,
+        ),
+    ] {
+        let labels = [("name", name), ("stage", "ALPHA")];
+        out.sample(NAME, &labels, u8::from(is_on));
+    }
+}
+
+fn connections(context: &Context, out: &mut Exposition) {
+    for (name, is_limit) in [
+        ("holdfast_store_connections", false),
+        ("holdfast_store_connections_max", true),
+    ] {
+        out.family(name);
+        for connections in context.connections() {
+            let value = if is_limit {
+                connections.limit()
+            } else {
+                connections.open()
+            };
+            out.sample(name, &[("endpoint", connections.endpoint())], value);
+        }
+    }
 }
 
 fn checks(context: &Context, out: &mut Exposition) {
     let scrubbed = context.member().scrubbed();
     out.gauge(
         "holdfast_store_damaged",
-        "1 once a damaged record was met since the start, 0 before.",
         u8::from(context.state().damage().is_some()),
     );
-    out.counter(
-        "holdfast_store_scrubbed_rows_total",
-        "Records verified by the background check.",
-        scrubbed.rows,
-    );
-    out.counter(
-        "holdfast_store_scrubbed_bytes_total",
-        "Bytes verified by the background check.",
-        scrubbed.bytes,
-    );
-    out.counter(
-        "holdfast_store_scrub_walks_total",
-        "Walks of the background check over all records that found no damage.",
-        scrubbed.walks,
-    );
+    out.counter("holdfast_store_scrubbed_rows_total", scrubbed.rows);
+    out.counter("holdfast_store_scrubbed_bytes_total", scrubbed.bytes);
+    out.counter("holdfast_store_scrub_walks_total", scrubbed.walks);
 }

@@ -2,6 +2,7 @@
 
 mod health;
 mod metrics;
+mod peer;
 
 use axum::Router;
 use axum::extract::State;
@@ -11,6 +12,8 @@ use axum::routing::get;
 
 use super::context::Context;
 use super::maintenance::storage_version;
+
+pub(super) use peer::peer_paths;
 
 /// Adds the HTTP paths of the client port.
 pub(super) fn add_client_paths(router: Router, context: &Context) -> Router {

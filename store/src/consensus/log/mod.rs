@@ -88,10 +88,13 @@ impl LogIo for DiskIo {
     }
 }
 
-/// Sees how long the log's syncs take.
+/// Sees how long the log's syncs and the state's checkpoints take.
 pub trait LogObserver: fmt::Debug + Send + Sync {
     /// A batch of `bytes` was written and became durable after `elapsed`.
     fn synced(&self, elapsed: Duration, bytes: usize);
+
+    /// The state became durable after `elapsed`, so that the log before it can go.
+    fn checkpointed(&self, _elapsed: Duration) {}
 }
 
 /// Why a log cannot be opened.

@@ -44,14 +44,15 @@ fn every_form_of_a_flag_is_read_and_the_last_wins() {
 }
 
 #[test]
-fn a_flag_wins_over_the_environment() {
-    let environment = [
-        ("ETCD_NAME", "from-env"),
-        ("ETCD_SNAPSHOT_COUNT", "7"),
-        ("ETCD_NO_SUCH", "1"),
-    ];
+fn a_variable_says_what_no_flag_says_and_never_the_same_thing_twice() {
+    let environment = [("ETCD_SNAPSHOT_COUNT", "7"), ("ETCD_NO_SUCH", "1")];
     let (options, warnings) = run(&["--name=from-flag"], &environment);
     assert_eq!(options.name, "from-flag");
+    let both = read(&["--name=same"], &[("ETCD_NAME", "same")]).unwrap_err();
+    assert!(
+        both.contains("ETCD_NAME") && both.contains("--name"),
+        "{both}"
+    );
     assert_eq!(options.raft.snapshot_count, 7);
     assert_eq!(
         warnings,

@@ -1,0 +1,59 @@
+//! What `--listen-peer-urls` serves: the version and the members, as etcd's peer port does. The
+//! transport between members comes with clusters; until then every other path is not found.
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderName, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use serde::Serialize;
+
+use super::super::context::Context;
+use super::{method_not_allowed, not_found, version};
+
+/// A member, with the names and in the order of etcd's JSON.
+#[derive(Debug, Serialize)]
+struct Member {
+    id: u64,
+    #[serde(rename = "peerURLs")]
+    peer_urls: Vec<String>,
+    #[serde(rename = "isLearner", skip_serializing_if = "std::ops::Not::not")]
+    is_learner: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(rename = "clientURLs", skip_serializing_if = "Vec::is_empty")]
+    client_urls: Vec<String>,
+}
+
+/// The paths of the peer port.
+pub(in crate::api) fn peer_paths(context: &Context) -> Router {
+    Router::new()
+        .route("/version", get(version))
+        .route("/members", get(members))
+        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(not_found)
+        .with_state(context.clone())
+}
+
+async fn members(State(context): State<Context>) -> Response {
+    let members: Vec<Member> = context
+        .state()
+        .members()
+        .into_iter()
+        .map(|member| Member {
+            id: member.id,
+            peer_urls: member.peer_urls,
+            is_learner: member.is_learner,
+            name: member.name,
+            client_urls: member.client_urls,
+        })
+        .collect();
+    // Plain data; there is nothing in it that JSON could not hold.
+    let body = serde_json::to_string(&members).unwrap_or_default() + "\n";
+    let cluster_id = context.member().cluster_id().to_string();
+    let headers = [
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+        (HeaderName::from_static("x-etcd-cluster-id"), cluster_id),
+    ];
+    (headers, body).into_response()
+}

@@ -179,6 +179,15 @@ impl Server {
         self.address
     }
 
+    /// The peer address.
+    ///
+    /// # Panics
+    /// Never: a started server has one.
+    pub fn peer_address(&self) -> SocketAddr {
+        let port = self.options.peer_port.expect("set at start");
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    }
+
     /// `http://127.0.0.1:<port>`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)

@@ -19,4 +19,5 @@ mod remembered;
 mod requests;
 mod restored;
 mod snapshots;
+mod surface;
 mod transcript;

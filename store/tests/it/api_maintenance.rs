@@ -229,3 +229,45 @@ async fn a_full_quota_raises_the_alarm_and_reads_go_on() {
     assert!(snapshot(&store).await.len() > 1);
     store.stop().await;
 }
+
+/// Whether this process holds an unlinked file of a snapshot that a slow client has not taken.
+fn is_spooling(directory: &std::path::Path) -> bool {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+    entries.flatten().any(|entry| {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        let target = target.display().to_string();
+        target.contains(directory.to_str().unwrap())
+            && target.contains("snapshot-stream-")
+            && target.ends_with("(deleted)")
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_for_a_slow_client_waits_in_a_file_without_a_name() {
+    let store = Store::start().await;
+    for number in 0..24 {
+        let value = vec![b'v'; 1 << 20];
+        store.put_bytes(&format!("k{number}"), value).await;
+    }
+    let request = rpc::SnapshotRequest {};
+    let stream = store.maintenance().snapshot(request).await.unwrap();
+    let mut stream = stream.into_inner();
+    let directory = store.directory.path().to_owned();
+    eventually(|| async { is_spooling(&directory) }).await;
+    // The view is free again, and the store goes on.
+    store.put("meanwhile", "v").await;
+    let mut pieces = Vec::new();
+    while let Some(piece) = stream.message().await.unwrap() {
+        pieces.push(piece);
+    }
+    let (digest, pieces) = pieces.split_last().unwrap();
+    let file: Vec<u8> = pieces
+        .iter()
+        .flat_map(|piece| piece.blob.to_vec())
+        .collect();
+    assert!(file.len() > 24 << 20);
+    assert_eq!(digest.blob.as_ref(), Sha256::digest(&file).as_slice());
+    assert_eq!(digest.remaining_bytes, 0);
+    eventually(|| async { !is_spooling(&directory) }).await;
+    store.stop().await;
+}

@@ -1,6 +1,8 @@
 //! What `holdfast store` says and how it ends: flags, variables, file, ports, directories, signals.
 
+use holdfast_store::bolt::FileSource;
 use holdfast_store::datadir::bootstrap::{Changes, NewCluster, write_data_dir};
+use holdfast_store::etcd_file::EtcdFile;
 use serde_json::Value;
 
 use crate::store_process::Running;
@@ -198,7 +200,8 @@ async fn data_with_authentication_enabled_is_refused_with_the_way_out() {
         token: "etcd-cluster".to_owned(),
     };
     let target = place.path().join("m0");
-    write_data_dir(&target, &snapshot, &cluster, Changes::default()).unwrap();
+    let file = EtcdFile::open(FileSource::open(&snapshot).unwrap()).unwrap();
+    write_data_dir(&target, &file, &cluster, Changes::default()).unwrap();
     let running = Running::start_at(&place, (port, peer_port), &[]);
     let refusal = running.refusal().await;
     assert_eq!(

@@ -9,8 +9,9 @@ use holdfast_policies::Level;
 use holdfast_restore::plan::{BUMP_FLOOR, NewMember};
 use holdfast_restore::vault::layout;
 use holdfast_restore::{
-    Bump, Captured, Error, ErrorKind, Identities, Keys, Manifest, Pick, RestoreOptions,
-    RestorePlan, Restored, Target, key, ledger, plan_restore, rebuild,
+    Bump, CaptureOptions, Captured, Digest, Error, ErrorKind, Identities, Keys, Manifest, Pick,
+    RestoreOptions, RestorePlan, Restored, Sealer, Target, capture, key, ledger, plan_restore,
+    rebuild,
 };
 use holdfast_store::etcd_file::EtcdFile;
 
@@ -263,7 +264,8 @@ async fn a_manifest_that_changed_since_the_plan_is_refused() {
 #[tokio::test]
 async fn content_that_is_not_what_its_manifest_says_is_refused() {
     type Change = fn(&mut Manifest);
-    let changes: [Change; 3] = [
+    let changes: [Change; 4] = [
+        |manifest| manifest.parts[1].plain_digest = Digest::of(b"other"),
         |manifest| manifest.content.hash_kv ^= 1,
         |manifest| manifest.content.revision += 1,
         |manifest| manifest.content.compact_revision -= 1,
@@ -280,13 +282,78 @@ async fn content_that_is_not_what_its_manifest_says_is_refused() {
             fs::remove_dir_all(bench.folder.path().join("vault/clusters/prod/ledger")).unwrap();
             let plan = plan(&bench, &captured, &options(&bench, target)).await;
             let refused = run(&bench, &plan).await.unwrap_err();
-            assert!(
-                matches!(refused, Error::RebuildMismatch { .. }),
-                "{refused:?}"
+            let is_named = matches!(
+                refused,
+                Error::RebuildMismatch { .. } | Error::Damaged { .. }
             );
+            assert!(is_named, "{refused:?}");
             assert_eq!(refused.kind(), ErrorKind::Corrupt);
             nothing_is_left(&plan);
         }
+    }
+}
+
+/// `golden` with a page that is not sound, and the same HashKV all the same.
+fn unsound(golden: Golden) -> Vec<u8> {
+    const PAGE: usize = 4096;
+    let whole = golden.bytes();
+    let (pages, _digest) = whole.split_at(whole.len() - 32);
+    let flipped = (2 * PAGE..pages.len()).step_by(8).map(|at| {
+        let mut content = pages.to_vec();
+        content[at] ^= 1;
+        content
+    });
+    let is_unsound = |content: &Vec<u8>| {
+        let Ok(file) = EtcdFile::open(content.as_slice()) else {
+            return false;
+        };
+        let is_same = file.hash_kv(0).is_ok_and(|hash| hash.hash == golden.1);
+        is_same && !file.check().is_clean()
+    };
+    let mut content = flipped.into_iter().find(is_unsound).expect("such a page");
+    let digest = Digest::of(&content);
+    content.extend_from_slice(digest.as_bytes());
+    content
+}
+
+/// Every digest and the hash are right, the structure is not: a source with a damaged file.
+#[tokio::test]
+async fn content_whose_pages_are_not_sound_is_refused() {
+    let bench = Bench::new().await;
+    let one_part = CaptureOptions {
+        part_bytes: 1 << 20,
+        ..bench.options(minute(0))
+    };
+    let (vault, sealer, signer) = (&bench.vault, Sealer::none(), &bench.signer);
+    let source = BASIC.source();
+    let captured = capture(&one_part, &source, vault, &sealer, signer, &|_| {})
+        .await
+        .unwrap();
+    let plain = unsound(BASIC);
+    let stored = zstd::encode_all(plain.as_slice(), 1).unwrap();
+    let mut other = captured.manifest.clone();
+    assert_eq!(other.parts.len(), 1);
+    other.content.digest = Digest::of(&plain);
+    other.parts[0].plain_digest = Digest::of(&plain);
+    other.parts[0].stored_digest = Digest::of(&stored);
+    other.parts[0].stored_bytes = u64::try_from(stored.len()).unwrap();
+    fs::write(
+        bench.file(&layout::part(&bench.cluster, other.id, 0)),
+        stored,
+    )
+    .unwrap();
+    let path = bench.file(&layout::manifest(&bench.cluster, other.sequence));
+    fs::write(path, other.encode(signer).unwrap()).unwrap();
+    fs::remove_dir_all(bench.folder.path().join("vault/clusters/prod/ledger")).unwrap();
+
+    let proof = bench.verify(other.id, Level::L2).await;
+    assert_eq!(proof.level, Some(Level::L1), "{:?}", proof.flaws);
+    assert!(!proof.flaws.is_empty());
+    for target in [Target::Etcd, Target::Holdfast] {
+        let plan = plan(&bench, &captured, &options(&bench, target)).await;
+        let refused = run(&bench, &plan).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused:?}");
+        nothing_is_left(&plan);
     }
 }
 
@@ -381,7 +448,7 @@ async fn a_rewrapped_backup_opens_for_the_new_recipient_without_a_new_upload() {
     let captured = bench.backup(BASIC, minute(0)).await;
     let path = bench.folder.path().join("second");
     let recipient = key::generate_identity(&path).unwrap();
-    let sealer = holdfast_restore::Sealer::to_recipients(vec![recipient]).unwrap();
+    let sealer = Sealer::to_recipients(vec![recipient]).unwrap();
     let catalog = bench.catalog().await;
     let id = captured.manifest.id;
     holdfast_restore::rewrap::rewrap(&bench.vault, &catalog, id, &bench.keys, &sealer)
@@ -398,7 +465,7 @@ async fn a_rewrapped_backup_opens_for_the_new_recipient_without_a_new_upload() {
 /// Data directories of the bundled store, read back by the store itself.
 mod holdfast_target {
     use holdfast_proto::etcd::rpc;
-    use holdfast_restore::{BundledSource, Source as _, capture};
+    use holdfast_restore::{BundledSource, Source as _};
     use holdfast_store::apply::{Applier, NoEvents, StateOptions};
     use holdfast_store::datadir::Layout;
     use holdfast_store::state::State;

@@ -24,7 +24,6 @@ use tokio::time::Instant;
 
 use super::long::rounds;
 use crate::golden_datadir::{plan, source};
-use crate::golden_fixture::path;
 
 const TARGET: &str = "HOLDFAST_TEST_RESTORE_TARGET";
 const KIND: &str = "HOLDFAST_TEST_RESTORE_KIND";

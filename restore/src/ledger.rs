@@ -119,7 +119,12 @@ pub(crate) async fn read_records<Mode>(
     let mut flaws = Vec::new();
     let listed = vault.list(&Folder::Ledger.of(cluster)).await?;
     for entry in listed.iter().rev().take(RECORDS_READ_MAX) {
-        let bytes = vault.get(&entry.name, LEDGER_BYTES_MAX).await?;
+        let bytes = match vault.get(&entry.name, LEDGER_BYTES_MAX).await {
+            Ok(bytes) => bytes,
+            // Pruned since it was listed: newer ones tell more.
+            Err(Error::ObjectMissing { .. }) => continue,
+            Err(error) => return Err(error),
+        };
         match sign::open::<Observation>(entry.name.as_str(), &bytes, trust) {
             Ok(signed) if signed.record.cluster == *cluster => {
                 records.push((entry.name.clone(), signed.record));

@@ -89,12 +89,14 @@ impl Spool {
         let write = || -> io::Result<()> {
             let mut file = BufWriter::with_capacity(WRITE_BYTES, file);
             let mut sealed = Vec::with_capacity(BLOCK_BYTES + TAG_BYTES);
-            for (block, plain) in plain.chunks(BLOCK_BYTES).enumerate() {
+            let mut blocks = plain.chunks(BLOCK_BYTES).enumerate().peekable();
+            while let Some((block, plain)) = blocks.next() {
                 sealed.clear();
                 sealed.extend_from_slice(plain);
-                let nonce = nonce(index, block)?;
+                let place = nonce(index, block)?;
+                let end = Aad::from(ending(blocks.peek().is_none()));
                 self.key
-                    .seal_in_place_append_tag(nonce, Aad::empty(), &mut sealed)
+                    .seal_in_place_append_tag(place, end, &mut sealed)
                     .map_err(|_unspecified| io::Error::other("a block cannot be sealed"))?;
                 file.write_all(&sealed)?;
             }
@@ -106,31 +108,36 @@ impl Spool {
     /// Reads one part back as it was written, and removes it.
     pub(crate) fn take(&self, index: usize) -> Result<Vec<u8>> {
         let path = self.path(index);
-        let mut sealed = fs::read(&path).map_err(Error::io("read", &path))?;
+        let sealed = fs::read(&path).map_err(Error::io("read", &path))?;
         let mut plain = Vec::with_capacity(sealed.len());
-        for (block, sealed) in sealed.chunks_mut(BLOCK_BYTES + TAG_BYTES).enumerate() {
-            let opened = self.open_block(index, block, sealed);
-            plain.extend_from_slice(opened.map_err(Error::io("read", &path))?);
+        let mut blocks = sealed
+            .chunks(BLOCK_BYTES + TAG_BYTES)
+            .enumerate()
+            .peekable();
+        while let Some((block, sealed)) = blocks.next() {
+            let is_last = blocks.peek().is_none();
+            let opened = self.open(sealed.to_vec(), (index, block), is_last);
+            plain.extend_from_slice(&opened.map_err(Error::io("open", &path))?);
         }
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         Ok(plain)
     }
 
-    /// Opens a block in its place.
-    fn open_block<'a>(
+    /// Opens a block: in its place, and at the end of its part or not.
+    fn open(
         &self,
-        part: usize,
-        block: usize,
-        sealed: &'a mut [u8],
-    ) -> io::Result<&'a [u8]> {
-        let opened = self
-            .key
-            .open_in_place(nonce(part, block)?, Aad::empty(), sealed);
-        let plain = opened.map_err(|_unspecified| {
-            let what = "a block of the spool is damaged";
-            io::Error::new(io::ErrorKind::InvalidData, what)
-        })?;
-        Ok(plain)
+        mut sealed: Vec<u8>,
+        (part, block): (usize, usize),
+        is_last: bool,
+    ) -> io::Result<Bytes> {
+        let place = nonce(part, block)?;
+        let end = Aad::from(ending(is_last));
+        let opened = self.key.open_in_place(place, end, &mut sealed);
+        let damaged =
+            |_unspecified| io::Error::new(io::ErrorKind::InvalidData, "a block is damaged");
+        let plain = opened.map_err(damaged)?.len();
+        sealed.truncate(plain);
+        Ok(sealed.into())
     }
 
     /// The whole, for reading: `bytes` in all, cut into parts of `part_bytes`.
@@ -167,6 +174,11 @@ fn fresh_key() -> Result<LessSafeKey> {
     aws_lc_rs::rand::fill(bytes.as_mut()).map_err(failed)?;
     let key = UnboundKey::new(&AES_256_GCM, bytes.as_ref()).map_err(failed)?;
     Ok(LessSafeKey::new(key))
+}
+
+/// What a block is sealed with beside its place: a part cannot be cut short.
+const fn ending(is_last: bool) -> [u8; 1] {
+    if is_last { *b"." } else { *b"," }
 }
 
 /// The place of a block, which no other block of this spool has.
@@ -267,15 +279,14 @@ impl SpoolReader {
         let left = left.ok_or(io::ErrorKind::UnexpectedEof)?;
         let plain = usize::try_from(left).map_or(BLOCK_BYTES, |left| left.min(BLOCK_BYTES));
         let mut sealed = vec![0; plain + TAG_BYTES];
-        file.read_exact_at(
-            &mut sealed,
-            block.saturating_mul(length_of(BLOCK_BYTES + TAG_BYTES)),
-        )?;
-        let part = usize::try_from(part).map_err(wide)?;
-        let block = usize::try_from(block).map_err(wide)?;
-        self.spool.open_block(part, block, &mut sealed)?;
-        sealed.truncate(plain);
-        Ok(sealed.into())
+        let start = block.saturating_mul(length_of(BLOCK_BYTES + TAG_BYTES));
+        file.read_exact_at(&mut sealed, start)?;
+        let is_last = block + 1 == self.blocks_in_part || left <= length_of(BLOCK_BYTES);
+        let place = (
+            usize::try_from(part).map_err(wide)?,
+            usize::try_from(block).map_err(wide)?,
+        );
+        self.spool.open(sealed, place, is_last)
     }
 }
 
@@ -394,6 +405,11 @@ mod tests {
         }
         fs::write(&paths[0], &whole[0]).unwrap();
         assert_eq!(reader.shared_at(5, 20).unwrap(), plain[5..25]);
+        let spool = reader.spool;
+        let shortened = whole[0].len() - BLOCK_BYTES - TAG_BYTES;
+        fs::write(&paths[0], &whole[0][..shortened]).unwrap();
+        assert!(spool.take(0).is_err());
+        assert_eq!(spool.take(1).unwrap(), second);
     }
 
     #[test]

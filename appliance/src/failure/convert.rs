@@ -1,8 +1,7 @@
 //! How the errors of the crates below become failures: the one place that branches on their kinds.
 
 use holdfast_restore::{Error as RestoreError, ErrorKind};
-
-use holdfast_store::error::{Error as StoreError, ErrorKind as StoreErrorKind};
+use holdfast_store::Error as StoreError;
 
 use super::name::ErrorName;
 use super::report::Failure;
@@ -109,21 +108,11 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
 impl Failure {
     /// An error of the store, with the name that fits its kind.
     pub(crate) fn from_store(what: impl Into<String>, error: &StoreError) -> Self {
-        let name = match error.kind() {
-            StoreErrorKind::Invalid => ErrorName::Usage,
-            StoreErrorKind::NotFound => ErrorName::NotFound,
-            StoreErrorKind::Conflict => ErrorName::InUse,
-            StoreErrorKind::Denied => ErrorName::Denied,
-            StoreErrorKind::Exhausted => ErrorName::Exhausted,
-            StoreErrorKind::Unavailable => ErrorName::Unavailable,
-            StoreErrorKind::Corrupt => ErrorName::Corrupt,
-            StoreErrorKind::Internal => ErrorName::Unexpected,
-        };
         match error {
             StoreError::Io { source, .. } | StoreError::Listen { source, .. } => {
                 Failure::io(what, source).because(error)
             }
-            _ => Failure::new(name, what).because(error),
+            _ => Failure::new(by_kind(error.kind()), what).because(error),
         }
     }
 }

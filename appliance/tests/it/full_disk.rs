@@ -36,16 +36,7 @@ async fn backups_and_restores_on_a_full_disk_end_with_their_code_and_leave_nothi
         let place = Place::new();
         let port = free_port();
         let url = format!("http://127.0.0.1:{port}");
-        let words = [
-            "store",
-            "--data-dir",
-            "source",
-            "--listen-client-urls",
-            &url,
-            "--advertise-client-urls",
-            &url,
-        ];
-        let _store = place.spawn(&words, "store.log");
+        let _store = place.spawn_store("source", port, "store.log");
         let mut client = Client::connect(port).await;
         for number in 0..50 {
             client.put(&format!("/k/{number}"), &"x".repeat(1000)).await;

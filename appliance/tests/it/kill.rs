@@ -45,16 +45,7 @@ fn follow(whole: Duration, moment: Duration, is_finished: bool) -> Duration {
 pub(crate) async fn store_with_data(place: &Place) -> Child {
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}");
-    let words = [
-        "store",
-        "--data-dir",
-        "source",
-        "--listen-client-urls",
-        &url,
-        "--advertise-client-urls",
-        &url,
-    ];
-    let store = place.spawn(&words, "store.log");
+    let store = place.spawn_store("source", port, "store.log");
     let mut client = Client::connect(port).await;
     for number in 0..KEYS {
         client.put(&format!("/k/{number}"), &"x".repeat(1000)).await;
@@ -178,17 +169,7 @@ async fn restores(place: &Place) {
 
 async fn serves_everything(place: &Place, name: &str) {
     let port = free_port();
-    let url = format!("http://127.0.0.1:{port}");
-    let words = [
-        "store",
-        "--data-dir",
-        name,
-        "--listen-client-urls",
-        &url,
-        "--advertise-client-urls",
-        &url,
-    ];
-    let mut store = place.spawn(&words, "restored.log");
+    let mut store = place.spawn_store(name, port, "restored.log");
     let mut client = Client::connect(port).await;
     for number in [0, KEYS / 2, KEYS - 1] {
         let (value, _) = client.get(&format!("/k/{number}")).await;

@@ -93,6 +93,24 @@ impl Place {
         command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
+    /// A member of its own on `port` and on any free port for peers.
+    pub(crate) fn spawn_store(&self, data_dir: &str, port: u16, log: &str) -> Child {
+        let client_url = format!("http://127.0.0.1:{port}");
+        let peer_url = format!("http://127.0.0.1:{}", free_port());
+        let words = [
+            "store",
+            "--data-dir",
+            data_dir,
+            "--listen-client-urls",
+            &client_url,
+            "--advertise-client-urls",
+            &client_url,
+            "--listen-peer-urls",
+            &peer_url,
+        ];
+        self.spawn(&words, log)
+    }
+
     /// Writes a configuration whose store listens on `port` and whose schedules are as given.
     pub(crate) async fn init(&self, port: u16, backup: &str, drill: &str) {
         self.run(&["init"]).await.expect(0);

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use holdfast_store::Error as StoreError;
 use holdfast_store::bolt::ReadAt;
 use holdfast_store::datadir::bootstrap::{self, Changes};
 use holdfast_store::etcd_file::EtcdFile;
@@ -67,11 +68,19 @@ fn build_holdfast<R: ReadAt>(
         };
         let target = members.join(&member.name);
         let written = bootstrap::write_data_dir(&target, file, &cluster, changes)
-            .map_err(|error| inspect::unreadable(&error))?;
+            .map_err(|error| unwritten(error, &target))?;
         check_revision(written.revision, plan)?;
         cluster_id = written.ids.cluster.0;
     }
     Ok(cluster_id)
+}
+
+/// What the store says of a directory it could not write: the disk's fault, or the content's.
+fn unwritten(error: StoreError, target: &Path) -> Error {
+    match error {
+        StoreError::Io { source, .. } => Error::io("write", target)(source),
+        error => inspect::unreadable(&error),
+    }
 }
 
 fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, members: &Path) -> Result<u64> {

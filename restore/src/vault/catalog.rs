@@ -148,21 +148,23 @@ impl Catalog {
         local: Option<&Ledger>,
     ) -> Result<Self> {
         let mut reading = Reading::default();
+        // Others write and prune meanwhile. A manifest is stored before the ledger knows of it, and
+        // a release before anything is removed: read the other way round, nothing is missed.
+        let (mut ledger, refused) = ledger::read_vault(vault, cluster, trust).await?;
+        reading.flaws.extend(refused);
+        if let Some(local) = local {
+            ledger.merge(local);
+        }
         reading.read_manifests(vault, cluster, trust).await?;
-        let releases = reading.read_releases(vault, cluster, trust).await?;
         let proofs: Vec<Signed<Proof>> = reading
             .records(vault, Folder::Proofs.of(cluster), trust, PROOF_BYTES_MAX)
             .await?;
         let pins: Vec<Signed<Pin>> = reading
             .records(vault, Folder::Pins.of(cluster), trust, PIN_BYTES_MAX)
             .await?;
-        let (mut ledger, refused) = ledger::read_vault(vault, cluster, trust).await?;
-        reading.flaws.extend(refused);
-        if let Some(local) = local {
-            ledger.merge(local);
-        }
         let parts = vault.list(&Folder::Parts.of(cluster)).await?;
         let uses = vault.list(&Folder::Uses.of(cluster)).await?;
+        let releases = reading.read_releases(vault, cluster, trust).await?;
         Ok(reading.conclude(
             cluster,
             releases,
@@ -491,6 +493,7 @@ fn pinned(cluster: &ClusterName, pins: &[Signed<Pin>]) -> BTreeSet<SnapshotId> {
         .collect()
 }
 
+/// Reads all that is listed; what was removed since is not there.
 async fn fetch<Mode: Sync>(
     vault: &Vault<Mode>,
     listed: Vec<Listed>,
@@ -498,14 +501,18 @@ async fn fetch<Mode: Sync>(
 ) -> Result<Vec<(Listed, bytes::Bytes)>> {
     let read = |entry: Listed| {
         async move {
-            let bytes = vault.get(&entry.name, limit).await?;
-            Ok::<_, Error>((entry, bytes))
+            match vault.get(&entry.name, limit).await {
+                Ok(bytes) => Ok(Some((entry, bytes))),
+                Err(Error::ObjectMissing { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
         }
         .boxed()
     };
     let reads: Vec<BoxFuture<'_, _>> = listed.into_iter().map(read).collect();
     futures::stream::iter(reads)
         .buffered(READS_MAX)
+        .try_filter_map(|read| std::future::ready(Ok(read)))
         .try_collect()
         .await
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use chrono::TimeDelta;
 use holdfast_policies::Level;
@@ -59,6 +60,42 @@ async fn what_a_plan_releases_is_gone_whole_and_the_chain_still_holds() {
     let next = bench.backup(BASIC, minute(40)).await;
     assert_eq!(next.manifest.sequence.0, 4);
     assert_eq!(bench.catalog().await.flaws, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_the_vault_while_others_write_and_prune_sees_no_damage() {
+    let bench = three([Level::L2, Level::L2, Level::L2]).await;
+    let is_done = AtomicBool::new(false);
+    let write = async {
+        for n in 0..25 {
+            let captured = bench.backup(SMALL, minute(3 + n)).await;
+            bench.prove(&captured, Level::L2).await;
+            let plan = plan_for(&bench.catalog().await.facts(minute(30)), 1);
+            // After everything was stored, by the vault's clock.
+            let now = minute(100_000_000);
+            let options = PruneOptions {
+                now,
+                ..options(&bench)
+            };
+            prune::execute_prune(&bench.vault, &bench.cluster, &plan, options)
+                .await
+                .unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+    };
+    let read = async {
+        let mut loads = 0;
+        while !is_done.load(Ordering::Relaxed) {
+            let catalog = bench.catalog().await;
+            assert_eq!(catalog.flaws, [], "load {loads}");
+            let damaged = catalog.backups.iter().find(|one| !one.flaws.is_empty());
+            assert!(damaged.is_none(), "load {loads}: {damaged:?}");
+            loads += 1;
+        }
+        loads
+    };
+    let ((), loads) = tokio::join!(write, read);
+    assert!(loads > 25, "{loads}");
 }
 
 #[tokio::test]

@@ -98,6 +98,7 @@ impl Daemon {
             member: member.clone(),
             board,
             refresh,
+            rehearsing: tokio::sync::Mutex::default(),
         });
         for source in &settings.config.restore.sources {
             for (name, task) in shop.tasks(source, &mut doors, &self.stop).await? {

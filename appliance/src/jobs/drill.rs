@@ -97,11 +97,12 @@ impl DrillWords {
 }
 
 impl Outcome for DrillOutcome {
-    /// A drill that could not ask everything has proven nothing either way.
+    /// A drill that could not ask everything has proven nothing either way, and one that met another
+    /// has not begun.
     fn is_worth_retrying(&self) -> bool {
         match self {
             Ok(report) => report.outcome == DrillVerdict::Inconclusive,
-            Err(failure) => failure.name() == ErrorName::Unavailable,
+            Err(failure) => matches!(failure.name(), ErrorName::Unavailable | ErrorName::InUse),
         }
     }
 

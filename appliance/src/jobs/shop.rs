@@ -43,6 +43,9 @@ pub(crate) struct Shop {
     pub(crate) board: Board,
     /// Asks for the vault to be read again.
     pub(crate) refresh: watch::Sender<()>,
+    /// Held by the drill that runs: those of several sources fall due at the same moment and take
+    /// turns, for two at once would measure each other.
+    pub(crate) rehearsing: tokio::sync::Mutex<()>,
 }
 
 /// A backup asked for from outside.
@@ -256,6 +259,7 @@ impl Shop {
     }
 
     async fn one_drill(&self, source: &Source) -> DrillOutcome {
+        let _turn = self.rehearsing.lock().await;
         let wishes = drill::Wishes {
             backup: None,
             newest_known: self.newest_known(source).await,

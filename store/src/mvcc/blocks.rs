@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::OnceLock;
 
 use super::key_index::Found;
 use super::revision::Revision;
@@ -46,7 +47,27 @@ pub(super) struct Blocks {
 }
 
 #[derive(Debug, Default)]
-struct Block(Vec<u8>);
+struct Block {
+    bytes: Vec<u8>,
+    /// Found out when it is asked for first, forgotten with each change.
+    newest: OnceLock<Newest>,
+}
+
+/// The last change of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Last {
+    /// Its main revision.
+    pub(super) main: i64,
+    /// Whether the key exists since then.
+    pub(super) is_live: bool,
+}
+
+/// What the keys of a block are after the last change of any of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Newest {
+    main: i64,
+    live: usize,
+}
 
 /// One entry of a block, and where in it.
 #[derive(Debug, Clone, Copy)]
@@ -78,9 +99,16 @@ impl Entry<'_> {
 }
 
 impl Block {
+    const fn new(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            newest: OnceLock::new(),
+        }
+    }
+
     /// The entry at `start`; `None` behind the last one.
     fn entry(&self, start: usize) -> Option<Entry<'_>> {
-        let bytes = self.0.get(start..)?;
+        let bytes = self.bytes.get(start..)?;
         let (&first, mut rest) = bytes.split_first()?;
         let key_len = usize::try_from(take_number(&mut rest)).ok()?;
         let (key, rest) = rest.split_at_checked(key_len)?;
@@ -112,7 +140,7 @@ impl Block {
                 Ordering::Greater => return Err(entry.start),
             }
         }
-        Err(self.0.len())
+        Err(self.bytes.len())
     }
 
     /// Puts an entry in the place of the bytes from `start` to `end`.
@@ -120,18 +148,19 @@ impl Block {
         let mut encoded = Vec::with_capacity(key.len() + ENTRY_BYTES_USUAL);
         encode(key, held, &mut encoded);
         let grows = encoded.len().saturating_sub(end - start);
-        if self.0.capacity() - self.0.len() < grows {
-            self.0.reserve_exact(grows + BLOCK_BYTES_SPARE);
+        if self.bytes.capacity() - self.bytes.len() < grows {
+            self.bytes.reserve_exact(grows + BLOCK_BYTES_SPARE);
         }
-        drop(self.0.splice(start..end, encoded));
+        drop(self.bytes.splice(start..end, encoded));
+        self.newest = OnceLock::new();
     }
 
     /// Cuts off the upper half, or only the entry at `newest` when that is the last: keys that
     /// come in order leave full blocks behind. `None` when there is one entry only.
     fn cut(&mut self, newest: usize) -> Option<(Box<[u8]>, Self)> {
-        let middle = self.0.len() / 2;
+        let middle = self.bytes.len() / 2;
         let newest = self.entry(newest)?;
-        let upper = if newest.end == self.0.len() {
+        let upper = if newest.end == self.bytes.len() {
             newest
         } else {
             let from_middle = self.entries().find(|entry| entry.start >= middle);
@@ -141,9 +170,23 @@ impl Block {
         if at == 0 {
             return None;
         }
-        let upper = Self(self.0.split_off(at));
-        self.0.shrink_to(at + BLOCK_BYTES_SPARE);
+        let upper = Self::new(self.bytes.split_off(at));
+        self.bytes.shrink_to(at + BLOCK_BYTES_SPARE);
+        self.newest = OnceLock::new();
         Some((key, upper))
+    }
+
+    /// The number of keys that exist at `at`, when no change is newer.
+    fn live(&self, at: i64, last: impl Fn(Held) -> Option<Last>) -> Option<usize> {
+        let newest = self.newest.get_or_init(|| {
+            let mut newest = Newest { main: 0, live: 0 };
+            for last in self.entries().filter_map(|entry| last(entry.held())) {
+                newest.main = newest.main.max(last.main);
+                newest.live += usize::from(last.is_live);
+            }
+            newest
+        });
+        (newest.main <= at).then_some(newest.live)
     }
 }
 
@@ -167,10 +210,17 @@ impl Blocks {
             Err(gap) => (gap, gap),
         };
         block.replace(start, end, key, held);
-        if block.0.len() > BLOCK_BYTES_MAX
+        if block.bytes.len() > BLOCK_BYTES_MAX
             && let Some((first, upper)) = block.cut(start)
         {
             self.blocks.insert(first, upper);
+        }
+    }
+
+    /// Says that what stands in the place held for a key is another now.
+    pub(super) fn changed(&mut self, key: &[u8]) {
+        if let Some((_, block)) = self.blocks.range_mut::<[u8], _>(upto(key)).next_back() {
+            block.newest = OnceLock::new();
         }
     }
 
@@ -188,6 +238,50 @@ impl Blocks {
                 }
             }
         }
+    }
+
+    /// Counts the keys of `reach` that exist at `at`: of a block that lies within it and has no newer
+    /// change, by what is known of it. Stops at the end of a block after `steps` blocks and keys
+    /// looked at; answers the count and where to go on. `last` says what happened last to a key,
+    /// `is_there` whether it exists at `at`.
+    pub(super) fn count(
+        &self,
+        (start, end): (Bound<&[u8]>, Option<&[u8]>),
+        at: i64,
+        steps: usize,
+        last: impl Fn(Held) -> Option<Last>,
+        is_there: impl Fn(Held) -> bool,
+    ) -> (usize, Option<Box<[u8]>>) {
+        let (mut total, mut looked) = (0, 0);
+        let mut start = start;
+        let mut blocks = self.blocks.range::<[u8], _>(self.reach(start)).peekable();
+        while let Some((first, block)) = blocks.next() {
+            let next = blocks.peek().map(|(next, _)| &***next);
+            let begins_inside = !is_before(first, start);
+            let ends_inside = end.is_none_or(|end| next.is_some_and(|next| next <= end));
+            looked += 1;
+            let known = (begins_inside && ends_inside).then(|| block.live(at, &last));
+            if let Some(live) = known.flatten() {
+                total += live;
+            } else {
+                for entry in block.entries() {
+                    if end.is_some_and(|end| entry.key >= end) {
+                        return (total, None);
+                    }
+                    looked += 1;
+                    if !is_before(entry.key, start) {
+                        total += usize::from(is_there(entry.held()));
+                    }
+                }
+            }
+            start = Bound::Unbounded;
+            if looked >= steps
+                && let Some(next) = next
+            {
+                return (total, Some(next.into()));
+            }
+        }
+        (total, None)
     }
 
     /// Asks `decide` what is held from now on for each key after `after`; for `None` the key goes.
@@ -208,7 +302,7 @@ impl Blocks {
                 is_done = false;
                 break;
             }
-            let mut left = Vec::with_capacity(block.0.len());
+            let mut left = Vec::with_capacity(block.bytes.len());
             for entry in block.entries() {
                 let mut held = Some(entry.held());
                 if !is_before(entry.key, start) {
@@ -225,11 +319,12 @@ impl Blocks {
                 .last()
                 .map(|entry| entry.key.into())
                 .or(last);
-            if left != block.0 {
+            if left != block.bytes {
                 left.shrink_to(left.len() + BLOCK_BYTES_SPARE);
-                block.0 = left;
+                block.bytes = left;
             }
-            if block.0.is_empty() && !first.is_empty() {
+            block.newest = OnceLock::new();
+            if block.bytes.is_empty() && !first.is_empty() {
                 empty.push(first.clone());
             }
         }
@@ -276,7 +371,8 @@ impl Builder {
 
     fn end_block(&mut self, next: Box<[u8]>) {
         let first = std::mem::replace(&mut self.first, next);
-        self.done.push((first, Block(self.bytes.as_slice().into())));
+        self.done
+            .push((first, Block::new(self.bytes.as_slice().into())));
         self.bytes.clear();
     }
 

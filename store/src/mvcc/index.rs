@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::blocks::{Blocks, Builder, Held};
+use super::blocks::{Blocks, Builder, Held, Last};
 use super::key_index::{Found, KeyIndex};
 use super::revision::Revision;
 
@@ -148,7 +148,9 @@ impl Index {
         let mut versions = self.histories.take(held)?;
         let answer = change(&mut versions);
         let now = self.histories.add(versions);
-        if now != held {
+        if now == held {
+            self.keys.changed(key);
+        } else {
             self.keys.set(key, now);
         }
         Some(answer)
@@ -222,6 +224,39 @@ impl Index {
         next
     }
 
+    /// Counts the keys of the span that existed at `at`, those at or after `from` if given. Looks
+    /// at about `steps` keys, or blocks of them where that is enough; answers the count and from
+    /// which key to go on, if at all.
+    pub(crate) fn count(
+        &self,
+        span: Span<'_>,
+        from: Bound<&[u8]>,
+        at: i64,
+        steps: usize,
+    ) -> (usize, Option<Box<[u8]>>) {
+        let (first, end) = match span {
+            Span::One(key) => return (usize::from(self.get(key, at).is_some()), None),
+            Span::Range(first, end) => (first, Some(end)),
+            Span::From(first) => (first, None),
+        };
+        let start = match from {
+            Bound::Unbounded => Bound::Included(first),
+            from => from,
+        };
+        let last = |held| match held {
+            Held::One(found) => Some(Last {
+                main: found.modified.main,
+                is_live: true,
+            }),
+            Held::Many(place) => self.histories.get(place).map(|versions| Last {
+                main: versions.last(),
+                is_live: versions.is_live(),
+            }),
+        };
+        let is_there = |held| self.found(held, at).is_some();
+        self.keys.count((start, end), at, steps, last, is_there)
+    }
+
     /// Says that a compaction at `at` has begun: readers of older revisions are refused from now.
     pub(crate) fn begin_compaction(&mut self, at: i64) {
         self.compacted = self.compacted.max(at);
@@ -280,3 +315,6 @@ impl Index {
         next
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -128,6 +128,14 @@ impl KeyIndex {
         }
     }
 
+    /// The newest main revision; 0: none is known.
+    pub(crate) fn last(&self) -> i64 {
+        match &self.0 {
+            Shape::One(found) => found.modified.main,
+            Shape::Many(generations) => generations.last().map_or(0, Generation::last),
+        }
+    }
+
     /// What the key was at `at`; `None` when it did not exist.
     pub(crate) fn get(&self, at: i64) -> Option<Found> {
         match &self.0 {

@@ -1,10 +1,12 @@
 //! Ranges, as etcd 3.7 answers them.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
 use holdfast_proto::etcd::kv::KeyValue;
 use holdfast_proto::etcd::rpc::range_request::{SortOrder, SortTarget};
 use holdfast_proto::etcd::rpc::{RangeRequest, RangeResponse, ResponseHeader};
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 use prost::Message as _;
 
 use crate::backend::{Rows, Table, View};
@@ -110,7 +112,7 @@ pub(crate) fn range(
         ..ResponseHeader::default()
     };
     if request.count_only {
-        let total = reach.select(index, span, Select::default(), |_key, _found| {})?;
+        let total = reach.count(index, span, None)?;
         return Ok(RangeResponse {
             header: Some(header),
             count: total,
@@ -203,27 +205,62 @@ impl Reach {
         mut take: impl FnMut(&[u8], Found),
     ) -> Result<i64, Error> {
         let mut total = 0_usize;
+        let mut last_taken: Option<Box<[u8]>> = None;
         let mut after: Option<Box<[u8]>> = None;
         loop {
-            let index = index.read();
-            if index.compacted() > self.at || index.epoch() != self.epoch {
-                return Err(Error::Compacted);
-            }
+            let index = self.lock(index)?;
             after = index.visit(span, after.as_deref(), self.at, STEPS, |key, found| {
-                let is_full = select.limit > 0 && total >= select.limit;
-                if is_full && !select.counts_all {
-                    return false;
-                }
-                if !is_full {
-                    take(key, found);
-                }
+                take(key, found);
                 total += 1;
-                true
+                let is_full = select.limit > 0 && total >= select.limit;
+                if is_full {
+                    last_taken = Some(key.into());
+                }
+                !is_full
             });
-            if after.is_none() {
-                return Ok(i64::try_from(total).unwrap_or(i64::MAX));
+            if after.is_none() || last_taken.is_some() {
+                break;
             }
         }
+        let total = i64::try_from(total).unwrap_or(i64::MAX);
+        match last_taken {
+            Some(last) if select.counts_all => {
+                let rest = self.count(index, span, Some(&last))?;
+                Ok(total.saturating_add(rest))
+            }
+            _ => Ok(total),
+        }
+    }
+
+    /// Counts the keys of the span, or those after one of them. Holds the lock for a bounded
+    /// number of keys or blocks of them at a time.
+    fn count(
+        self,
+        index: &RwLock<Index>,
+        span: Span<'_>,
+        after: Option<&[u8]>,
+    ) -> Result<i64, Error> {
+        if let (Span::One(_), Some(_)) = (span, after) {
+            return Ok(0);
+        }
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut total, mut next) = self.lock(index)?.count(span, start, self.at, STEPS);
+        while let Some(from) = next {
+            let start = Bound::Included(&*from);
+            let (more, then) = self.lock(index)?.count(span, start, self.at, STEPS);
+            total += more;
+            next = then;
+        }
+        Ok(i64::try_from(total).unwrap_or(i64::MAX))
+    }
+
+    /// The index as this reader may see it.
+    fn lock(self, index: &RwLock<Index>) -> Result<RwLockReadGuard<'_, Index>, Error> {
+        let index = index.read();
+        if index.compacted() > self.at || index.epoch() != self.epoch {
+            return Err(Error::Compacted);
+        }
+        Ok(index)
     }
 }
 

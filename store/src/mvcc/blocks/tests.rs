@@ -76,7 +76,7 @@ fn blocks_hold_what_a_map_holds_whatever_the_order() {
         blocks
             .blocks
             .values()
-            .all(|block| block.0.len() <= BLOCK_BYTES_MAX)
+            .all(|block| block.bytes.len() <= BLOCK_BYTES_MAX)
     );
 }
 
@@ -86,7 +86,11 @@ fn keys_that_come_in_order_fill_their_blocks() {
     for number in 0..10_000_u64 {
         blocks.set(format!("{number:016}").as_bytes(), found(1_000_000));
     }
-    let bytes: usize = blocks.blocks.values().map(|block| block.0.capacity()).sum();
+    let bytes: usize = blocks
+        .blocks
+        .values()
+        .map(|block| block.bytes.capacity())
+        .sum();
     assert!(bytes < 10_000 * (16 + 8), "{bytes} bytes");
 }
 
@@ -154,7 +158,7 @@ fn a_rewrite_in_steps_asks_about_each_key_once() {
             blocks
                 .blocks
                 .iter()
-                .all(|(first, block)| first.is_empty() || !block.0.is_empty())
+                .all(|(first, block)| first.is_empty() || !block.bytes.is_empty())
         );
         blocks.set(b"00001500", found(9));
         assert_eq!(blocks.get(b"00001500"), Some(found(9)));

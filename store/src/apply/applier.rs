@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::{Backend, Boxed, Home, OpenStorage, Table, open_file};
-use crate::bolt::ReadAt;
 use crate::error::Error;
-use crate::etcd_file::EtcdFile;
 use crate::lease::LeaseChange;
 use crate::mvcc::{Compaction, Revision, Step};
 use crate::state::State;
@@ -309,21 +307,10 @@ impl Applier {
         at: LogPosition,
         membership: Membership,
     ) -> Result<(), Error> {
-        let source = install::open(file)?;
-        self.install_rewritten(&source, at, membership, &Rewrite::default())
-    }
-
-    /// As [`Applier::install`], with what a restore changes. A bump that leaves the range of
-    /// revisions is refused and changes nothing.
-    pub fn install_rewritten<R: ReadAt>(
-        &mut self,
-        source: &EtcdFile<R>,
-        at: LogPosition,
-        membership: Membership,
-        rewrite: &Rewrite,
-    ) -> Result<(), Error> {
+        let source = install::open_source(file)?;
+        let rewrite = Rewrite::default();
         self.backend
-            .replace(|fresh| install::fill(fresh, source, at, membership, rewrite))?;
+            .replace(|fresh| install::fill(fresh, &source, at, membership, &rewrite))?;
         self.reload()?;
         self.events.lease_changed(LeaseChange::Replaced);
         self.events.replaced(self.state.revision());

@@ -1,8 +1,9 @@
 //! Filling a fresh store file: from an etcd database file, or from an older one of ours.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::backend::{Backend, HEAD_KEY, Head, Rows, Table, View};
+use crate::backend::{Backend, HEAD_KEY, Head, OpenStorage, Rows, Table, View, open_file};
 use crate::bolt::{FileSource, ReadAt};
 use crate::error::Error;
 use crate::etcd_file::EtcdFile;
@@ -10,10 +11,29 @@ use crate::mvcc::Revision;
 
 use super::records::Records;
 use super::step::SCHEDULED_COMPACT_KEY;
-use super::{LogPosition, Membership};
+use super::{LogPosition, Membership, StateOptions, open};
 
 /// The newest revision a bumped state may have: enough is left for writes of any lifetime.
 pub const BUMPED_REVISION_MAX: i64 = i64::MAX / 2;
+
+/// Makes the state file of a member that was never started, durably; answers its newest revision.
+/// Nothing of it is read back: starting the member does, and verifies every row.
+///
+/// An error leaves a part of it behind: the path is one that nobody opens before this is done.
+pub fn build_state<R: ReadAt>(
+    path: &Path,
+    source: &EtcdFile<R>,
+    at: LogPosition,
+    membership: Membership,
+    rewrite: &Rewrite,
+) -> Result<i64, Error> {
+    let storage: Arc<OpenStorage> = Arc::new(open_file);
+    let mut fresh = Backend::open_path(path, &storage, StateOptions::default().cache_bytes)?;
+    fill(&mut fresh, source, at, membership, rewrite)?;
+    fresh.checkpoint()?;
+    let compacted = open::compacted(&fresh.view()?)?;
+    Ok(fresh.head().revision.max(compacted))
+}
 
 /// How an installed state differs from the file's, as a restore asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,7 +52,7 @@ const BATCH_BYTES: u64 = 8 << 20;
 const CHECKPOINT_BYTES: u64 = 64 << 20;
 
 /// Opens an etcd database file.
-pub(super) fn open(file: &Path) -> Result<EtcdFile<FileSource>, Error> {
+pub(super) fn open_source(file: &Path) -> Result<EtcdFile<FileSource>, Error> {
     let source = FileSource::open(file).map_err(|source| Error::Io {
         doing: "open the snapshot file",
         source,
@@ -78,19 +98,21 @@ pub(super) fn fill<R: ReadAt>(
         let mut is_done = false;
         while !is_done {
             write(fresh, |rows| {
-                let mut written = 0;
-                while written < BATCH_BYTES {
-                    let Some(entry) = cursor.advance().map_err(|error| wrong(&error))? else {
-                        is_done = true;
-                        break;
-                    };
-                    let (key, value) = (entry.key, entry.value);
-                    if let Some(kept) = kept_value(table, key, value)? {
-                        rows.put(table, key, kept)?;
+                rows.append(table, |rows| {
+                    let mut written = 0;
+                    while written < BATCH_BYTES {
+                        let Some(entry) = cursor.advance().map_err(|error| wrong(&error))? else {
+                            is_done = true;
+                            break;
+                        };
+                        let (key, value) = (entry.key, entry.value);
+                        if let Some(kept) = kept_value(table, key, value)? {
+                            rows.push(key, kept)?;
+                        }
+                        written += u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX);
                     }
-                    written += u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX);
-                }
-                Ok(())
+                    Ok(())
+                })
             })?;
         }
     }

@@ -15,7 +15,7 @@ mod step;
 pub use crate::backend::OpenStorage;
 pub use applier::{Applier, CompactionProgress, StateOptions};
 pub use entry::{Entry, EntryPayload, LogPosition, Membership, Outcome, Response, Seat};
-pub use install::{BUMPED_REVISION_MAX, Rewrite};
+pub use install::{BUMPED_REVISION_MAX, Rewrite, build_state};
 pub(crate) use quota::fits;
 pub use quota::{LEASE_COST, QUOTA_DEFAULT_BYTES, put_cost, txn_cost};
 pub(crate) use records::Records;

@@ -91,6 +91,13 @@ pub(super) fn published(
     })
 }
 
+/// The last compaction scheduled, finished or not; -1: none.
+pub(super) fn compacted(view: &View) -> Result<i64, Error> {
+    let finished = finished_compaction(view)?;
+    let scheduled = compaction(view, SCHEDULED_COMPACT_KEY)?;
+    Ok(finished.max(scheduled).unwrap_or(-1))
+}
+
 /// The compaction whose rows are gone.
 pub(super) fn finished_compaction(view: &View) -> Result<Option<i64>, Error> {
     compaction(view, FINISHED_COMPACT_KEY)

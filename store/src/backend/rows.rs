@@ -3,12 +3,12 @@
 use std::ops::Bound;
 
 use bytes::Bytes;
-use redb::{ReadableTable as _, WriteTransaction};
+use redb::{CursorError, CursorMut, ReadableTable as _, WriteTransaction};
 
 use crate::error::Error;
 
 use super::file::backend_error;
-use super::head::Head;
+use super::head::{Head, Tally};
 use super::record;
 use super::tables::Table;
 use super::view::read_row;
@@ -71,6 +71,31 @@ impl<'txn> Rows<'txn> {
         Ok(())
     }
 
+    /// Adds the rows that `fill` pushes behind all that the table holds: they have to come in order.
+    /// Many times as fast as [`Rows::put`] for each, and leaves full pages.
+    pub(crate) fn append<T>(
+        &mut self,
+        table: Table,
+        fill: impl FnOnce(&mut Appender<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let opened = open_slot(self.transaction, &mut self.open, table)?;
+        let end = Bound::<&[u8]>::Unbounded;
+        let cursor = opened
+            .upper_bound_mut(end)
+            .map_err(|source| backend_error("write", source))?;
+        let mut appender = Appender {
+            table,
+            cursor,
+            tally: self.head.tally_mut(table),
+            row: &mut self.scratch,
+            written: &mut self.written,
+        };
+        let answer = fill(&mut appender)?;
+        let closed = appender.cursor.close();
+        closed.map_err(|source| backend_error("write", source))?;
+        Ok(answer)
+    }
+
     /// Removes a row; whether it was there.
     pub(crate) fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, Error> {
         let removed = {
@@ -113,6 +138,34 @@ impl<'txn> Rows<'txn> {
                 break;
             }
         }
+        Ok(())
+    }
+}
+
+/// Takes rows for the end of a table.
+pub(crate) struct Appender<'rows> {
+    table: Table,
+    cursor: CursorMut<'rows, &'static [u8], &'static [u8]>,
+    tally: Option<&'rows mut Tally>,
+    row: &'rows mut Vec<u8>,
+    written: &'rows mut u64,
+}
+
+impl Appender<'_> {
+    /// Adds a row; an error when its key is not after all others.
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let sum = record::seal(self.table, key, value, self.row);
+        let row = self.row.as_slice();
+        self.cursor
+            .insert_before(key, row)
+            .map_err(|source| match source {
+                CursorError::UnorderedKey => record::damaged(self.table, key, "not in order"),
+                source => backend_error("write", source),
+            })?;
+        if let Some(tally) = &mut self.tally {
+            tally.add(key.len(), row.len(), sum);
+        }
+        *self.written += u64::try_from(key.len() + row.len()).unwrap_or(u64::MAX);
         Ok(())
     }
 }

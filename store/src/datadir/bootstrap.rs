@@ -1,11 +1,10 @@
 //! How a data directory comes to be: founded empty, or written offline from an etcd database.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::identity::{ClusterId, MemberId, cluster_id, member_id};
 use super::{DirLock, Layout, Marker, durable};
-use crate::apply::{Applier, LogPosition, NoEvents, Rewrite, StateOptions};
+use crate::apply::{LogPosition, Rewrite, build_state};
 use crate::bolt::ReadAt;
 use crate::consensus::found;
 use crate::error::Error;
@@ -162,12 +161,7 @@ fn build<R: ReadAt>(
 ) -> Result<i64, Error> {
     let lock = DirLock::take(layout)?;
     let membership = found::membership(&ids.members, Some(RESTORED_AT))?;
-    let options = StateOptions::default();
-    let (mut applier, state) = Applier::open(&layout.state(), &options, Arc::new(NoEvents))?;
-    applier.install_rewritten(source, RESTORED_AT, membership, &changes)?;
-    applier.checkpoint()?;
-    let revision = state.revision();
-    drop(state);
+    let revision = build_state(&layout.state(), source, RESTORED_AT, membership, &changes)?;
     found::begin_log(layout, ids, RESTORED_AT)?;
     let peer_urls = cluster
         .initial_cluster

@@ -121,6 +121,10 @@ pub(crate) async fn read_records<Mode>(
     for entry in listed.iter().rev().take(RECORDS_READ_MAX) {
         let bytes = match vault.get(&entry.name, LEDGER_BYTES_MAX).await {
             Ok(bytes) => bytes,
+            Err(error @ Error::TooLarge { .. }) => {
+                flaws.push(Flaw::new(FlawKind::RecordRefused, &entry.name, error));
+                continue;
+            }
             // Pruned since it was listed: newer ones tell more.
             Err(Error::ObjectMissing { .. }) => continue,
             Err(error) => return Err(error),

@@ -177,14 +177,6 @@ pub fn refuse_target(target: &Path) -> Result<()> {
 fn check_target(plan: &RestorePlan) -> Result<()> {
     refuse_target(&plan.data_dir)?;
     let parent = parent_of(&plan.data_dir);
-    for ancestor in parent.ancestors() {
-        if ancestor.join("member").join("snap").is_dir() {
-            return Err(Error::BadTarget {
-                path: plan.data_dir.clone(),
-                reason: format!("lies inside the data directory {}", ancestor.display()),
-            });
-        }
-    }
     let members = u64::try_from(plan.write.len()).unwrap_or(u64::MAX);
     // Each member's copy is about as large as the content, and may be twice as large while the
     // bundled store writes it. A tenth more for what a database needs beside it.

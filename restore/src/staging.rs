@@ -109,15 +109,45 @@ impl Drop for Staging {
     }
 }
 
-/// A file, a folder or a symbolic link at the target: all are refused.
+/// What shows that a folder is somebody's already, and whose.
+const OWNERS: [(&str, &str); 3] = [
+    ("vault.json", "a vault"),
+    ("member.json", "the data directory of a store"),
+    ("member/snap", "the data directory of an etcd"),
+];
+
+/// A file, a folder or a symbolic link at the target: all are refused, and so is a target inside
+/// a vault or another member's data.
 pub(crate) fn refuse_existing(target: &Path) -> Result<()> {
     match fs::symlink_metadata(target) {
         Ok(_) => Err(Error::TargetExists {
             path: target.to_path_buf(),
         }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => refuse_inside(target),
         Err(error) => Err(Error::io("inspect", target)(error)),
     }
+}
+
+fn refuse_inside(target: &Path) -> Result<()> {
+    let existing = target.ancestors().skip(1).find_map(|above| {
+        let above = if above.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            above
+        };
+        fs::canonicalize(above).ok()
+    });
+    for folder in existing.iter().flat_map(|folder| folder.ancestors()) {
+        for (mark, whose) in OWNERS {
+            if folder.join(mark).exists() {
+                return Err(Error::BadTarget {
+                    path: target.to_path_buf(),
+                    reason: format!("is inside {}, {whose}", folder.display()),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Makes a folder that only its owner can look into.

@@ -242,7 +242,7 @@ impl Reading {
                 ));
                 continue;
             };
-            let read = Manifest::decode(entry.name.as_str(), &bytes, trust);
+            let read = bytes.and_then(|bytes| Manifest::decode(entry.name.as_str(), &bytes, trust));
             match place(cluster, sequence, &entry.name, read) {
                 Ok(signed) => {
                     let own = signed.record.link(signed.digest);
@@ -296,7 +296,8 @@ impl Reading {
         let listed = vault.list(&folder).await?;
         let mut records = Vec::new();
         for (entry, bytes) in fetch(vault, listed, limit).await? {
-            match sign::open::<T>(entry.name.as_str(), &bytes, trust) {
+            let read = bytes.and_then(|bytes| sign::open::<T>(entry.name.as_str(), &bytes, trust));
+            match read {
                 Ok(signed) => records.push(signed),
                 Err(error) => {
                     self.flaws
@@ -493,16 +494,18 @@ fn pinned(cluster: &ClusterName, pins: &[Signed<Pin>]) -> BTreeSet<SnapshotId> {
         .collect()
 }
 
-/// Reads all that is listed; what was removed since is not there.
+/// Reads all that is listed. What was removed since is not there, and what no object of its kind
+/// can be is an error of its own: it says nothing of the others.
 async fn fetch<Mode: Sync>(
     vault: &Vault<Mode>,
     listed: Vec<Listed>,
     limit: u64,
-) -> Result<Vec<(Listed, bytes::Bytes)>> {
+) -> Result<Vec<(Listed, Result<bytes::Bytes>)>> {
     let read = |entry: Listed| {
         async move {
             match vault.get(&entry.name, limit).await {
-                Ok(bytes) => Ok(Some((entry, bytes))),
+                Ok(bytes) => Ok(Some((entry, Ok(bytes)))),
+                Err(error @ Error::TooLarge { .. }) => Ok(Some((entry, Err(error)))),
                 Err(Error::ObjectMissing { .. }) => Ok(None),
                 Err(error) => Err(error),
             }

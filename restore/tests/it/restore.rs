@@ -610,3 +610,28 @@ async fn an_exported_snapshot_is_the_file_that_was_backed_up() {
     assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
     assert_eq!(export().await.unwrap_err().kind(), ErrorKind::Conflict);
 }
+
+#[tokio::test]
+async fn a_target_inside_a_vault_or_the_data_of_a_member_is_refused() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(SMALL, minute(0)).await;
+    let folder = bench.folder.path();
+    let (ours, etcds) = (folder.join("ours"), folder.join("etcds"));
+    fs::create_dir_all(etcds.join("member/snap")).unwrap();
+    fs::create_dir_all(&ours).unwrap();
+    fs::write(ours.join("member.json"), b"{}").unwrap();
+    let places = [folder.join("vault/clusters/prod/manifests"), ours, etcds];
+    for place in places {
+        for target in [Target::Holdfast, Target::Etcd] {
+            let mut options = options(&bench, target);
+            options.data_dir = place.join("deeper/new");
+            let plan = plan(&bench, &captured, &options).await;
+            let refused = run(&bench, &plan).await.unwrap_err();
+            assert!(
+                refused.to_string().contains("is inside"),
+                "{place:?}: {refused}"
+            );
+            assert!(!place.join("deeper").exists());
+        }
+    }
+}

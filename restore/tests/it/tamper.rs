@@ -364,3 +364,42 @@ async fn a_forged_proof_does_not_count() {
     );
     assert_eq!(kinds(&catalog), [FlawKind::RecordRefused]);
 }
+
+/// On the worst day a stray file must not stand between an operator and the backups.
+#[tokio::test]
+async fn objects_too_large_to_be_what_they_claim_are_named_and_the_rest_is_still_there() {
+    let (bench, [first, second, third]) = three().await;
+    let clusters = bench.folder.path().join("vault/clusters/prod");
+    let (id, big) = (first.manifest.id, 64 << 20);
+    for name in [
+        "manifests/junk".to_owned(),
+        "manifests/000000000004.json".to_owned(),
+        "ledger/junk.json".to_owned(),
+        "releases/junk.json".to_owned(),
+        format!("proofs/{id}/junk.json"),
+        format!("pins/{id}/junk.json"),
+    ] {
+        let path = clusters.join(&name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = fs::File::create(&path).unwrap();
+        file.set_len(big).unwrap();
+    }
+    let catalog = bench.catalog().await;
+    assert_eq!(catalog.flaws.len(), 6, "{:?}", catalog.flaws);
+    let backups: Vec<_> = catalog
+        .backups
+        .iter()
+        .map(holdfast_restore::Backup::id)
+        .collect();
+    let wanted = [&first, &second, &third].map(|captured| captured.manifest.id);
+    assert_eq!(backups, wanted);
+    let target = bench.folder.path().join("out/new");
+    let options = RestoreOptions {
+        work_dir: Some(bench.work_dir()),
+        ..RestoreOptions::single(Target::Holdfast, target, "m0", "http://127.0.0.1:2380")
+    };
+    let plan = plan_restore(&catalog, Pick::Id(third.manifest.id), &options).unwrap();
+    holdfast_restore::rebuild(&bench.vault.read_only(), &plan, &bench.keys, &|_| {})
+        .await
+        .unwrap();
+}

@@ -18,6 +18,7 @@ use super::apply_thread::ApplyHandle;
 use super::membership::decode_membership;
 use super::types::{SnapshotMeta, StoredMembership, TypeConfig};
 use crate::consensus::machine::to_log_id;
+use crate::datadir::durable;
 use crate::error::Error;
 use crate::state::State;
 
@@ -73,7 +74,7 @@ impl SnapshotFile {
             doing: "write a raft snapshot",
             source,
         };
-        std::fs::create_dir_all(dir).map_err(failed)?;
+        durable::private_dir_all(dir).map_err(failed)?;
         let name = format!("{:016x}.db", rand::random::<u64>());
         // Removed on every way out of here.
         let file = Self {

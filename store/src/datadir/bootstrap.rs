@@ -133,7 +133,7 @@ pub fn write_data_dir<R: ReadAt>(
     remove_leftovers(target)?;
     let staging = durable::with_suffix(target, &format!(".partial-{:016x}", rand::random::<u64>()));
     let layout = Layout::new(&staging);
-    std::fs::create_dir(&staging).map_err(io)?;
+    durable::private_dir_all(&staging).map_err(io)?;
     let result = build(&layout, source, cluster, &ids, changes).and_then(|revision| {
         refuse_existing(target)?;
         std::fs::remove_file(layout.lock()).map_err(io)?;

@@ -2,15 +2,26 @@
 //!
 //! A rename counts once the folder that holds the name is synced. An error of a sync is never
 //! retried: the kernel may have dropped the pages that did not reach the disk.
+//!
+//! What is made here holds user data, so that only its owner may look into it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Makes the bytes of `file` durable, and the metadata needed to read them back.
 pub fn sync_data(file: &File) -> io::Result<()> {
     rustix::fs::fdatasync(file)?;
     Ok(())
+}
+
+/// Makes a folder, and those above it that are missing, for its owner alone.
+pub fn private_dir_all(folder: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(FOLDER_MODE)
+        .create(folder)
 }
 
 /// Makes the names in `folder` durable.
@@ -33,6 +44,7 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(FILE_MODE)
         .open(path)?;
     sync_dir(parent_of(path))?;
     Ok(file)
@@ -57,7 +69,12 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// Writes `bytes` to `path` whole or not at all: temporary file, sync, rename, sync of the folder.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = with_suffix(path, ".tmp");
-    let mut file = File::create(&temporary)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(FILE_MODE)
+        .open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     drop(file);
@@ -82,6 +99,7 @@ pub fn create_zeroed(path: &Path, len: u64) -> io::Result<File> {
         .read(true)
         .write(true)
         .create_new(true)
+        .mode(FILE_MODE)
         .open(path)?;
     let zeros = vec![0; ZERO_CHUNK_BYTES];
     let mut left = len;
@@ -106,3 +124,5 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 const ZERO_CHUNK_BYTES: usize = 1 << 20;
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;

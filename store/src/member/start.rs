@@ -1,6 +1,8 @@
 //! How a member starts: take the directory, found or open it, lead, publish.
 
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -139,17 +141,35 @@ fn take_dir(layout: &Layout) -> Result<(DirLock, DirState), Error> {
     // A foreign directory is refused before a lock file is put into it.
     layout.inspect()?;
     if !layout.root().exists() {
-        use std::os::unix::fs::DirBuilderExt as _;
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(layout.root())
-            .map_err(failed)?;
+        durable::private_dir_all(layout.root()).map_err(failed)?;
         durable::sync_dir(durable::parent_of(layout.root())).map_err(failed)?;
     }
+    warn_of_onlookers(layout.root());
     let lock = DirLock::take(layout)?;
     let state = layout.inspect()?;
+    if state == DirState::Complete && !RaftLog::exists(&layout.log()).map_err(failed)? {
+        // Made before the directory counts as complete. Without it, writes that were acknowledged
+        // since the last checkpoint may be gone, and their revisions would be given out again.
+        return Err(Error::Format {
+            what: "the data directory",
+            reason: format!("its raft log, {}, is gone", layout.log().display()),
+        });
+    }
     Ok((lock, state))
+}
+
+/// Says when others than the owner may look into the directory.
+fn warn_of_onlookers(root: &Path) {
+    let mode = std::fs::metadata(root).map(|found| found.permissions().mode() & 0o777);
+    if let Ok(mode) = mode
+        && mode & 0o077 != 0
+    {
+        tracing::warn!(
+            path = %root.display(),
+            mode = format!("{mode:03o}"),
+            "others may look into the data directory: chmod 700 it"
+        );
+    }
 }
 
 /// Whose data it is or will be; data of another member is refused.
@@ -228,7 +248,7 @@ async fn open_state(
         ..StateOptions::default()
     };
     let (path, space) = (layout.state(), Arc::clone(space));
-    let own = move |path: &std::path::Path| -> Result<Box<dyn redb::StorageBackend>, Error> {
+    let own = move |path: &Path| -> Result<Box<dyn redb::StorageBackend>, Error> {
         Ok(Box::new(StateFile::open(path, Arc::clone(&space))?))
     };
     let storage = options.state_storage.clone().map(|given| given.0);

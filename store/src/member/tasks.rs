@@ -150,13 +150,14 @@ async fn watch_space(member: Member) {
     }
 }
 
-/// Purges a log that few large entries make too long.
+/// Purges a log that few large entries make too long, or that holds what a full disk needs.
 async fn limit_log(member: Member) {
     let mut ticks = interval(LOG_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if member.inner.log.stored_bytes() > member.inner.options.log_bytes_max {
+        let is_long = member.inner.log.stored_bytes() > member.inner.options.log_bytes_max;
+        if is_long || member.inner.space.is_exhausted() {
             report("purge the raft log", member.purge_log().await);
         }
     }

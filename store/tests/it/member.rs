@@ -1,5 +1,6 @@
 //! A member of one: start, write, read, restart, refuse what it must.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +51,56 @@ pub(crate) async fn get(member: &Member, key: &str) -> Option<Bytes> {
     };
     let found = member.state().range(&request).expect("a range");
     found.kvs.first().map(|pair| pair.value.clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_whose_raft_log_is_gone_is_refused_as_damaged() {
+    let dir = TempDir::new().unwrap();
+    let member = start(options(dir.path())).await;
+    member.propose(put("a", b"1")).await.unwrap();
+    member.stop().await.unwrap();
+    let log = dir.path().join("m0/raft");
+    for segment in std::fs::read_dir(&log).unwrap() {
+        std::fs::remove_file(segment.unwrap().path()).unwrap();
+    }
+    for _without_segments_then_without_folder in 0..2 {
+        let refused = Member::start(options(dir.path()), Arc::new(NoEvents)).await;
+        let error = refused.expect_err("writes may be gone");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains("raft"), "{error}");
+        drop(std::fs::remove_dir_all(&log));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_owner_may_look_into_what_a_member_writes() {
+    let dir = TempDir::new().unwrap();
+    let root = dir.path().join("m0");
+    // As a volume or a service manager makes it.
+    std::fs::create_dir(&root).unwrap();
+    let member = start(options(dir.path())).await;
+    member.propose(put("a", b"1")).await.unwrap();
+    member.stop().await.unwrap();
+    assert_private(&root);
+}
+
+/// That nothing below `root` can be read by others than its owner.
+pub(crate) fn assert_private(root: &Path) {
+    let mut open = vec![root.to_owned()];
+    let mut files = 0;
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let found = path.metadata().unwrap();
+            let mode = found.permissions().mode() & 0o777;
+            assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+            files += 1;
+            if found.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    assert!(files > 2, "{files} files in {}", root.display());
 }
 
 #[tokio::test(flavor = "multi_thread")]

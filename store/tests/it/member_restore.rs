@@ -1,5 +1,6 @@
 //! A data directory written offline from an etcd database, and the member that starts from it.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::golden_fixture::{self, list};
-use crate::member::put;
+use crate::member::{assert_private, put};
 
 const PEER_URL: &str = "http://127.0.0.1:23791";
 
@@ -44,6 +45,16 @@ fn bump(amount: i64) -> Changes {
         mark_compacted: true,
         clear_alarms: true,
     }
+}
+
+#[test]
+fn only_the_owner_may_look_into_a_restored_directory() {
+    let dir = TempDir::new().unwrap();
+    let target = dir.path().join("m0");
+    write_data_dir(&target, &source("small.db"), &cluster(), bump(10)).unwrap();
+    let mode = std::fs::metadata(&target).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    assert_private(&target);
 }
 
 async fn start(dir: &Path) -> Member {

@@ -25,6 +25,7 @@ use super::segment::{Prepared, SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES, Segment}
 use super::spare::Spares;
 use super::writer::{Desk, Job, Writer, closed};
 use super::{LogError, LogOptions};
+use crate::datadir::durable;
 
 /// Batches waiting for the writer.
 const QUEUE_MAX: usize = 1024;
@@ -50,7 +51,7 @@ pub struct RaftLogReader {
 impl RaftLog {
     /// Opens the log of `options`, or makes a new one.
     pub fn open(options: &LogOptions) -> Result<Self, LogError> {
-        std::fs::create_dir_all(&options.dir)?;
+        durable::private_dir_all(&options.dir)?;
         let mut recovered = recovery::recover(&options.dir, options.identity)?;
         recovery::check_complete(&options.dir, &recovered.index)?;
         let (segment, offset) = match recovered.active.take() {

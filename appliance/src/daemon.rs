@@ -7,6 +7,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_restore::source::SourceSpec;
 use rustix::fs::{FlockOperation, flock};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -15,20 +16,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, Shared};
 use crate::cli::dispatch::Context;
-use crate::clock::Clock;
 use crate::config::Settings;
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::jobs::board::Board;
-use crate::jobs::{self, Doors, Shop};
-use crate::stores::RunningStore;
-use crate::{health, keys};
+use crate::jobs::{self, Doors, Shop, acceptance};
+use crate::stores::{RunningStore, lost};
+use crate::{evidence, keys};
 
 /// Longest wait for tasks to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How often the vault is read for the status page and the metrics, at least.
-const EVIDENCE_PERIOD: Duration = Duration::from_mins(1);
 
 /// A task's name and how it ended.
 type Ended = (String, Result<(), Failure>);
@@ -43,8 +40,13 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts everything the settings ask for.
-    pub(crate) async fn start(settings: Settings, context: &Context) -> Result<Self, Failure> {
+    /// Starts everything the settings ask for. A bundled store that has backups and is not there is
+    /// refused, unless a new cluster is accepted in its place.
+    pub(crate) async fn start(
+        settings: Settings,
+        context: &Context,
+        accept_new_cluster: bool,
+    ) -> Result<Self, Failure> {
         keys::make_private_dir(&settings.data_dir())?;
         let lock = lock(&settings)?;
         if let Some(made) = keys::ensure(&settings)? {
@@ -58,7 +60,11 @@ impl Daemon {
         // Fail closed before anything is served.
         keys::recipients(&settings)?;
         keys::signer(&settings)?;
+        let is_successor = lost::check(&settings, accept_new_cluster).await?;
         let store = start_store(&settings).await?;
+        if let Some(store) = store.as_ref().filter(|_| is_successor) {
+            accept(&settings, store)?;
+        }
         let mut daemon = Self {
             tasks: JoinSet::new(),
             stop: CancellationToken::new(),
@@ -77,7 +83,7 @@ impl Daemon {
     async fn start_tasks(&mut self, settings: Settings, context: &Context) -> Result<(), Failure> {
         let settings = Arc::new(settings);
         let board = Board::default();
-        let (evidence, seen) = watch::channel(Vec::new());
+        let (told, seen) = watch::channel(Vec::new());
         let (refresh, asked) = watch::channel(());
         let member = self.store.as_ref().map(RunningStore::member);
         if settings.config.appliance.admin.enabled {
@@ -113,7 +119,7 @@ impl Daemon {
         let stop = self.stop.clone();
         self.own(
             "evidence",
-            keep_evidence(settings, context.clock.clone(), evidence, asked, stop),
+            evidence::keep(settings, context.clock.clone(), told, asked, stop),
         );
         if let Some(member) = member {
             let stop = self.stop.clone();
@@ -206,6 +212,21 @@ async fn start_store(settings: &Settings) -> Result<Option<RunningStore>, Failur
     RunningStore::start(settings).await.map(Some)
 }
 
+/// The backups of the bundled source go on with this store's cluster.
+fn accept(settings: &Settings, store: &RunningStore) -> Result<(), Failure> {
+    let id = store.member().cluster_id();
+    let sources = &settings.config.restore.sources;
+    let bundled = sources.iter().find(|one| one.kind == SourceSpec::Bundled);
+    bundled.map_or(Ok(()), |source| {
+        tracing::warn!(
+            source = source.name.as_str(),
+            cluster_id = format!("{id:x}"),
+            "an empty store takes the place of the one in the vault, as told"
+        );
+        acceptance::accept(settings, &source.name, id)
+    })
+}
+
 /// Why the daemon stops although nobody told it to.
 fn told(ended: Option<Result<Ended, tokio::task::JoinError>>) -> Failure {
     match ended {
@@ -217,37 +238,5 @@ fn told(ended: Option<Result<Ended, tokio::task::JoinError>>) -> Failure {
         Some(Err(error)) => Failure::unexpected("a task broke off", &error),
         None => Failure::new(ErrorName::Usage, "there is nothing to run")
             .next("enable the store, or name a source"),
-    }
-}
-
-/// Reads the vault after each job and every minute.
-async fn keep_evidence(
-    settings: Arc<Settings>,
-    clock: Clock,
-    evidence: watch::Sender<Vec<health::SourceStatus>>,
-    mut asked: watch::Receiver<()>,
-    stop: CancellationToken,
-) -> Result<(), Failure> {
-    loop {
-        let mut all = Vec::new();
-        for source in &settings.config.restore.sources {
-            match health::gather(&settings, source, clock.now()).await {
-                Ok(status) => all.push(status),
-                Err(failure) => {
-                    let (source, failure) = (source.name.as_str(), failure.line());
-                    tracing::warn!(
-                        source,
-                        failure,
-                        "the vault was not read for the status page"
-                    );
-                }
-            }
-        }
-        evidence.send_replace(all);
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(EVIDENCE_PERIOD) => {}
-            Ok(()) = asked.changed() => {}
-        }
     }
 }

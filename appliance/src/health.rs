@@ -4,7 +4,7 @@ use std::fmt;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::objective::{BackupPoint, DrillPoint};
-use holdfast_policies::{Evidence, Level, ObjectiveStatus, Schedule, SnapshotId};
+use holdfast_policies::{Evidence, Level, Objective, ObjectiveStatus, Schedule, SnapshotId};
 use holdfast_restore::{Backup, Catalog, ReadOnly, Trust, Vault};
 use serde::Serialize;
 
@@ -31,8 +31,13 @@ pub(crate) struct BackupWords {
 pub(crate) struct SourceStatus {
     /// The source.
     pub(crate) source: String,
+    /// When the vault was last read for this; `None` when it never was.
+    pub(crate) read: Option<DateTime<Utc>>,
     /// The objectives, judged.
     pub(crate) objectives: ObjectiveStatus,
+    /// What they were judged from.
+    #[serde(skip)]
+    pub(crate) evidence: Evidence,
     /// The newest usable backup.
     pub(crate) newest: Option<BackupWords>,
     /// The newest backup that a drill has proven.
@@ -49,6 +54,44 @@ pub(crate) struct SourceStatus {
     pub(crate) next_drill: Option<DateTime<Utc>>,
     /// What in the vault needs a person's eye.
     pub(crate) problems: Vec<String>,
+}
+
+impl SourceStatus {
+    /// Nothing is known of a source: what has to be shown is not.
+    pub(crate) fn unknown(source: &str, objective: &Objective, now: DateTime<Utc>) -> Self {
+        let evidence = Evidence::default();
+        Self {
+            source: source.to_owned(),
+            read: None,
+            objectives: objective.judge(&evidence, now),
+            evidence,
+            newest: None,
+            newest_proven: None,
+            backups: 0,
+            last_drill: None,
+            last_passed_drill: None,
+            next_backup: None,
+            next_drill: None,
+            problems: Vec::new(),
+        }
+    }
+
+    /// The same at `now`, when the vault could not be read: ages grow, and it says so.
+    pub(crate) fn judged_without_the_vault(
+        mut self,
+        objective: &Objective,
+        now: DateTime<Utc>,
+        failure: &str,
+    ) -> Self {
+        self.objectives = objective.judge(&self.evidence, now);
+        let since = self.read.map_or(
+            "it has never been read by this process".to_owned(),
+            |read| format!("it was last read at {}", moment(read)),
+        );
+        self.problems
+            .push(format!("the vault cannot be read now, {since}: {failure}"));
+        self
+    }
 }
 
 /// Reads the vault and judges the objectives of one source.
@@ -73,6 +116,10 @@ pub(crate) async fn gather(
         Err(failure) if failure.name() == ErrorName::NoBackup => (None, Vec::new()),
         Err(failure) => return Err(failure),
     };
+    let problems = match &catalog {
+        Some(catalog) => problems(catalog),
+        None => missing(settings).await,
+    };
     let evidence = evidence(catalog.as_ref(), &drills, policies.objective.rpo_level);
     let invalid = "the schedule cannot be used";
     let next = |schedule: Option<Schedule>, last: Option<DateTime<Utc>>| {
@@ -85,6 +132,7 @@ pub(crate) async fn gather(
     let last_drill = drills.first().map(|one| one.started);
     Ok(SourceStatus {
         source: source.name.to_string(),
+        read: Some(now),
         objectives: policies.objective.judge(&evidence, now),
         newest: evidence.newest.as_ref().map(words),
         newest_proven: evidence.newest_proven.as_ref().map(words),
@@ -93,7 +141,8 @@ pub(crate) async fn gather(
         next_backup: next(policies.backup.schedule().or_fail(invalid)?, last_backup),
         next_drill: next(policies.drill.schedule().or_fail(invalid)?, last_drill),
         last_drill: drills.into_iter().next(),
-        problems: catalog.as_ref().map(problems).unwrap_or_default(),
+        problems,
+        evidence,
     })
 }
 
@@ -148,6 +197,12 @@ fn words(point: &BackupPoint) -> BackupWords {
         revision: point.revision,
         level: point.level,
     }
+}
+
+/// No vault is a problem where there has been one.
+async fn missing(settings: &Settings) -> Vec<String> {
+    let failure = vaults::missing(settings).await;
+    failure.iter().map(Failure::line).collect()
 }
 
 fn problems(catalog: &Catalog) -> Vec<String> {

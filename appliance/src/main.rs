@@ -6,6 +6,7 @@ mod clock;
 mod config;
 mod daemon;
 mod demo;
+mod evidence;
 mod exit_code;
 mod failure;
 mod health;

@@ -1,5 +1,7 @@
 //! The bundled store inside the daemon: started from our settings, read by backups, stopped last.
 
+pub(crate) mod lost;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -60,6 +62,11 @@ impl RunningStore {
 }
 
 impl RunningMember {
+    /// The id of its cluster.
+    pub(crate) fn cluster_id(&self) -> u64 {
+        self.member.status().cluster_id.0
+    }
+
     /// What keeps it from serving now.
     pub(crate) fn faults(&self) -> Vec<String> {
         let status = self.member.status();

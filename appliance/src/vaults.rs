@@ -24,8 +24,54 @@ pub(crate) async fn read(settings: &Settings) -> Result<Vault<ReadOnly>, Failure
         .or_fail(format!("the vault {} cannot be read", spec.location()))
 }
 
-/// Opens the vault for writing; an empty place becomes one.
+/// Opens the vault for writing. An empty place becomes one, except where this host knows backups:
+/// then the vault is lost, not mounted or not the one that is named.
 pub(crate) async fn write(
+    settings: &Settings,
+    signer: &Signer,
+    now: DateTime<Utc>,
+) -> Result<Vault<ReadWrite>, Failure> {
+    if let Some(failure) = missing(settings).await {
+        return Err(failure);
+    }
+    make(settings, signer, now).await
+}
+
+/// Whether nothing is where the vault should be; an error to look is not an answer.
+pub(crate) async fn is_absent(settings: &Settings) -> bool {
+    let opened = Vault::<ReadOnly>::open(&settings.vault()).await;
+    matches!(opened, Err(Error::NotAVault { .. }))
+}
+
+/// Why there must be a vault where there is none; `None` when there is one, or never was.
+pub(crate) async fn missing(settings: &Settings) -> Option<Failure> {
+    let mut sources = settings.config.restore.sources.iter();
+    let known = sources.find_map(|source| {
+        let head = local_ledger(settings, &source.name).ok()?.head?;
+        Some((source, head))
+    });
+    let (source, head) = known?;
+    if !is_absent(settings).await {
+        return None;
+    }
+    let location = settings.vault().location();
+    let failure = Failure::new(
+        ErrorName::NotFound,
+        format!("there is no vault at {location}"),
+    )
+    .because_of(format!(
+        "this host's ledger knows of a backup of `{}`, number {} in its chain",
+        source.name, head.sequence.0
+    ))
+    .next(
+        "mount it, or correct `restore.vault`; where the vault is gone for good, or a new one is \
+         meant, `holdfast vault check --new` makes one",
+    );
+    Some(failure)
+}
+
+/// Opens the vault for writing; an empty place becomes one.
+pub(crate) async fn make(
     settings: &Settings,
     signer: &Signer,
     now: DateTime<Utc>,

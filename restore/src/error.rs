@@ -49,7 +49,7 @@ pub enum Error {
         reason: String,
     },
     /// The place holds no vault (no marker object).
-    #[error("no holdfast vault at {location}; `holdfast init` or the first backup creates one")]
+    #[error("no holdfast vault at {location}; the first backup makes one")]
     NotAVault {
         /// Where it was looked for.
         location: String,

@@ -74,7 +74,7 @@ pub(crate) const METRICS: [Described; 12] = [
     gauge(
         "holdfast_appliance_rpo_seconds",
         "seconds",
-        "What would have been lost at the time of the evidence: the age of that backup then",
+        "What would be lost: the age of that backup when it was last judged, once a minute",
     ),
     gauge(
         "holdfast_appliance_rto_seconds",
@@ -110,7 +110,7 @@ pub(crate) const METRICS: [Described; 12] = [
     gauge(
         "holdfast_appliance_evidence_timestamp_seconds",
         "seconds since 1970",
-        "When the vault was last read for these figures; one that stands still means that it cannot be read",
+        "When the vault was last read for these figures; one that stands still (or `NaN`: never read) means that it cannot be read; the figures are then those of the last reading, judged anew",
     ),
     gauge(
         "holdfast_appliance_backups",
@@ -250,7 +250,7 @@ impl Metrics {
                 &self.last_drill,
                 status.last_passed_drill.as_ref().map(|one| one.ended),
             ),
-            (&self.evidence, Some(objectives.at)),
+            (&self.evidence, status.read),
         ];
         for (family, time) in times {
             family

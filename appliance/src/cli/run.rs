@@ -19,11 +19,16 @@ Examples:
 /// Run the daemon: store, backups, drills, status page.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct RunArgs {}
+pub(crate) struct RunArgs {
+    /// Start an empty store although the vault holds backups of the one before; the backups of the
+    /// new cluster go on in the same chain. Without it a lost store is refused, to be restored
+    #[arg(long)]
+    accept_new_cluster: bool,
+}
 
 /// Runs until SIGTERM or SIGINT.
-pub(crate) async fn run(_args: &RunArgs, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: &RunArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
-    let daemon = Daemon::start(settings, context).await?;
+    let daemon = Daemon::start(settings, context, args.accept_new_cluster).await?;
     daemon.run_until_told_to_stop().await
 }

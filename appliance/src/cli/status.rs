@@ -10,7 +10,8 @@ use crate::health::{self, SourceStatus};
 
 const EXAMPLES: &str = "\
 Examples:
-  holdfast status                        every source; exit code 21 when an objective is missed
+  holdfast status                        every source; exit code 21 when an objective is missed,
+                                         12 when the vault has a problem a person must look at
   holdfast status -w json | jq '.[0].objectives.rpo'
   holdfast status || page-somebody       it reads the vault and needs no daemon";
 
@@ -34,12 +35,12 @@ pub(crate) async fn run(args: &StatusArgs, context: &Context) -> Result<ExitCode
         let texts: Vec<String> = all.iter().map(SourceStatus::to_string).collect();
         texts.join("\n\n")
     })?;
-    let is_missed = all
-        .iter()
-        .any(|one| one.objectives.overall() == Standing::Missed);
-    Ok(if is_missed {
-        ExitCode::ObjectiveMissed
-    } else {
-        ExitCode::Done
+    let mut objectives = all.iter().map(|one| one.objectives.overall());
+    let is_missed = objectives.any(|standing| standing == Standing::Missed);
+    let is_flawed = all.iter().any(|one| !one.problems.is_empty());
+    Ok(match (is_missed, is_flawed) {
+        (true, _) => ExitCode::ObjectiveMissed,
+        (false, true) => ExitCode::Corrupt,
+        (false, false) => ExitCode::Done,
     })
 }

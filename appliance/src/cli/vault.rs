@@ -13,7 +13,11 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   holdfast vault check             every permission and habit a backup relies on, tried out, and
                                    whether uploads in pieces and checksums work (good to know)
-  holdfast vault check -w json";
+  holdfast vault check --new       make a vault where the one of before is gone for good
+  holdfast vault check -w json
+
+Where nothing is there yet, the check makes the vault, as the first backup would, and says so. Where
+this host knows backups, an empty place is an error: a lost mount, or a wrong `restore.vault`.";
 
 /// Look after the vault.
 #[derive(Debug, Subcommand)]
@@ -25,33 +29,47 @@ pub(crate) enum VaultCommand {
 /// Try out everything a backup relies on.
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_EXAMPLES)]
-pub(crate) struct CheckArgs {}
+pub(crate) struct CheckArgs {
+    /// Make a new vault where there is none, although this host knows backups of before
+    #[arg(long)]
+    new: bool,
+}
 
 /// Does it.
 pub(crate) async fn run(command: &VaultCommand, context: &Context) -> Result<ExitCode, Failure> {
     match command {
-        VaultCommand::Check(CheckArgs {}) => check(context).await,
+        VaultCommand::Check(args) => check(args, context).await,
     }
 }
 
 #[derive(Serialize)]
 struct Checked {
     location: String,
+    is_new: bool,
     findings: Vec<Finding>,
 }
 
-async fn check(context: &Context) -> Result<ExitCode, Failure> {
+async fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
     keys::ensure(&settings)?;
     let (signer, now) = (keys::signer(&settings)?, context.clock.now());
-    let vault = vaults::write(&settings, &signer, now).await?;
+    let is_new = vaults::is_absent(&settings).await;
+    let vault = if args.new {
+        vaults::make(&settings, &signer, now).await?
+    } else {
+        vaults::write(&settings, &signer, now).await?
+    };
     let findings = doctor::examine(&vault, &settings.vault(), &context.clock).await;
     let shape = Checked {
         location: vault.location().to_owned(),
+        is_new,
         findings,
     };
     context.output.show(&shape, |shape| {
         let mut lines = vec![format!("vault {}", shape.location)];
+        if shape.is_new {
+            lines.push("  NEW   nothing was there: this check made a new, empty vault".to_owned());
+        }
         lines.extend(shape.findings.iter().map(|one| {
             let word = match (one.is_good, one.is_needed) {
                 (true, _) => "ok  ",

@@ -50,6 +50,7 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
         RestoreError::NotAVault { .. } | RestoreError::NothingToRestore { .. } => {
             ErrorName::NoBackup
         }
+        RestoreError::ClusterChanged { .. } => ErrorName::ClusterChanged,
         RestoreError::TargetExists { .. } => ErrorName::TargetExists,
         RestoreError::NoRecipients => ErrorName::EncryptionNotConfigured,
         RestoreError::VaultSettings { .. } => ErrorName::ConfigInvalid,
@@ -58,8 +59,9 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
     let failure = Failure::new(name, what).because(error);
     match error {
         RestoreError::ClusterChanged { .. } => failure.next(
-            "if the cluster was rebuilt or restored on purpose, run `holdfast backup now \
-             --accept-new-cluster` once",
+            "where the cluster was lost, bring it back from the vault with `holdfast restore \
+             --data-dir DIR`; see that the endpoints are the right ones; only if the new cluster is \
+             meant to take its place, run `holdfast backup now --accept-new-cluster` once",
         ),
         RestoreError::NotAVault { location } => failure.next(format!(
             "where this is the first use, take a backup: the daemon (`holdfast run`) takes those of \

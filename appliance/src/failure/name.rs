@@ -21,6 +21,8 @@ pub(crate) enum ErrorName {
     TargetExists,
     /// Another process holds it, or a newer owner has taken over.
     InUse,
+    /// The source is another cluster than the one in the vault.
+    ClusterChanged,
     /// Bytes differ from what was written.
     Corrupt,
     /// A key is missing or is not the right one.
@@ -37,7 +39,7 @@ pub(crate) enum ErrorName {
 
 impl ErrorName {
     /// Every name, in the order of the reference page.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Unexpected,
         Self::Usage,
         Self::ConfigInvalid,
@@ -46,6 +48,7 @@ impl ErrorName {
         Self::NoBackup,
         Self::TargetExists,
         Self::InUse,
+        Self::ClusterChanged,
         Self::Corrupt,
         Self::Denied,
         Self::Unavailable,
@@ -65,6 +68,7 @@ impl ErrorName {
             Self::NoBackup => "no-backup",
             Self::TargetExists => "target-exists",
             Self::InUse => "in-use",
+            Self::ClusterChanged => "cluster-changed",
             Self::Corrupt => "corrupt",
             Self::Denied => "denied",
             Self::Unavailable => "unavailable",
@@ -80,7 +84,7 @@ impl ErrorName {
             Self::Unexpected => ExitCode::Unexpected,
             Self::Usage | Self::ConfigInvalid | Self::EncryptionNotConfigured => ExitCode::Usage,
             Self::NotFound | Self::NoBackup => ExitCode::NotFound,
-            Self::TargetExists | Self::InUse => ExitCode::Conflict,
+            Self::TargetExists | Self::InUse | Self::ClusterChanged => ExitCode::Conflict,
             Self::Corrupt => ExitCode::Corrupt,
             Self::Denied => ExitCode::Denied,
             Self::Unavailable | Self::Exhausted => ExitCode::Unavailable,
@@ -117,6 +121,11 @@ impl ErrorName {
             Self::InUse => {
                 "Another process holds the directory, or a newer owner has taken over the vault \
                  and this one stopped rather than write beside it."
+            }
+            Self::ClusterChanged => {
+                "The source is not the cluster whose backups are in the vault: the store was lost \
+                 (or is not mounted) and an empty one would take its place, an address is wrong, or \
+                 the cluster was rebuilt on purpose. Nothing was written."
             }
             Self::Corrupt => {
                 "A digest, signature, chain link or structure does not hold. What was read has \
@@ -163,6 +172,10 @@ impl ErrorName {
             }
             Self::TargetExists => "name another place, or move the existing one away first",
             Self::InUse => "stop the other process, or use another directory",
+            Self::ClusterChanged => {
+                "`holdfast restore --data-dir DIR` brings the cluster in the vault back; where the \
+                 new one is meant, give --accept-new-cluster once"
+            }
             Self::Corrupt => {
                 "`holdfast backup verify --all` says which backups are whole; restore from one of \
                  those and keep the damaged one for inspection"

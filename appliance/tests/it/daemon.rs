@@ -52,6 +52,7 @@ async fn what_the_daemon_backed_up_comes_back_with_one_command() {
     daemon.kill().await.unwrap();
     let store = place.path().join("holdfast-data/store");
     std::fs::remove_dir_all(&store).unwrap();
+    no_empty_store_takes_its_place(&place).await;
 
     // The plan first, which writes nothing; then the restore; then the same again is refused.
     let words = ["restore", "--data-dir", "holdfast-data/store"];
@@ -84,6 +85,16 @@ async fn what_the_daemon_backed_up_comes_back_with_one_command() {
             .then_some(())
     })
     .await;
+}
+
+/// The daemon refuses, and names the way back.
+async fn no_empty_store_takes_its_place(place: &Place) {
+    let refused = place.run(&["run"]).await.expect(11);
+    assert!(
+        refused.complained.contains("holdfast restore"),
+        "{refused:?}"
+    );
+    assert!(!place.path().join("holdfast-data/store").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

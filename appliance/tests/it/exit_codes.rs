@@ -1,5 +1,7 @@
 //! Each exit code, from a command that really ends with it.
 
+use holdfast_store::datadir::durable;
+
 use crate::support::Place;
 
 #[tokio::test]
@@ -263,4 +265,57 @@ async fn a_wrong_identity_is_denied_and_no_damage() {
     assert!(!place.path().join("new").exists());
     // The right one still proves it.
     place.run(&["backup", "verify"]).await.expect(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vault_that_is_gone_is_not_made_anew_where_backups_are_known() {
+    let place = Place::new();
+    let first = place.run(&["vault", "check"]).await.expect(0);
+    assert!(first.said.contains("NEW"), "{first:?}");
+    let again = place.run(&["vault", "check"]).await.expect(0);
+    assert!(!again.said.contains("NEW"), "{again:?}");
+
+    let _store = crate::kill::store_with_data(&place).await;
+    place.run(&["backup", "now"]).await.expect(0);
+    let vault = place.path().join("holdfast-data/vault");
+    durable::rename(&vault, &place.path().join("unmounted")).unwrap();
+    for words in [&["backup", "now"][..], &["vault", "check"]] {
+        let refused = place.run(words).await.expect(10);
+        assert!(refused.complained.contains("no vault at"), "{refused:?}");
+        assert!(!vault.exists(), "{words:?}");
+    }
+    let status = place.run(&["status"]).await.expect(21);
+    assert!(status.said.contains("PROBLEM"), "{status:?}");
+
+    place.run(&["vault", "check", "--new"]).await.expect(0);
+    // The chain of before is missed, whatever was promised for the future.
+    let flawed = place.run(&["status"]).await.expect(21);
+    assert!(flawed.said.contains("PROBLEM"), "{flawed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_problem_in_the_vault_is_in_the_exit_code_of_status() {
+    let place = Place::new();
+    let _store = crate::kill::store_with_data(&place).await;
+    let set = [
+        "--set",
+        "policies.objective.drill_age=null",
+        "--set",
+        "policies.objective.rto=null",
+    ];
+    let status = [&["status"][..], &set].concat();
+    place.run(&["backup", "now"]).await.expect(0);
+    place.run(&["backup", "now"]).await.expect(0);
+    place.run(&status).await.expect(0);
+    let manifests = place
+        .path()
+        .join("holdfast-data/vault/clusters/bundled/manifests");
+    let mut names: Vec<_> = std::fs::read_dir(manifests)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    names.sort();
+    std::fs::remove_file(names.last().unwrap()).unwrap();
+    let flawed = place.run(&status).await.expect(12);
+    assert!(flawed.said.contains("PROBLEM"), "{flawed:?}");
 }

@@ -38,10 +38,14 @@ async fn an_appliance_that_was_taken_over_is_refused_and_told_by_whom() {
     };
     let own = own.replace(&line(&own), &line(&recipients));
     std::fs::write(second.path().join("holdfast.yaml"), own).unwrap();
-    let _second_daemon = second.spawn(&run, "daemon.log");
+    // It has no store, the vault has: an empty one needs consent.
+    let lost = second.run(&run).await.expect(11);
+    assert!(lost.complained.contains("cluster-changed"), "{lost:?}");
+    let accepting = [&run[..], &["--accept-new-cluster"]].concat();
+    let _second_daemon = second.spawn(&accepting, "daemon.log");
     Client::connect(port).await.put("k", "v").await;
     let taken = second
-        .run(&["backup", "now", "--accept-new-cluster", "-w", "json"])
+        .run(&["backup", "now", "-w", "json"])
         .await
         .expect(0)
         .json();

@@ -32,6 +32,7 @@ async fn status_answers_with_objectives_evidence_and_plans() {
             "next_drill",
             "objectives",
             "problems",
+            "read",
             "source"
         ]
     );

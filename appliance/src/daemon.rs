@@ -114,7 +114,7 @@ impl Daemon {
         let listener = jobs::control::listen(&settings.data_dir())?;
         self.own(
             "control",
-            jobs::answer_all(listener, doors, self.stop.clone()),
+            jobs::answer_all(listener, doors, Arc::clone(&settings), self.stop.clone()),
         );
         let stop = self.stop.clone();
         self.own(

@@ -99,9 +99,11 @@ pub(crate) fn signer(settings: &Settings) -> Result<Signer, Failure> {
     Signer::load(&file)
         .or_fail(format!("the signing key {} cannot be used", file.display()))
         .map_err(|failure| {
-            failure.next(
-                "make one with `holdfast key generate`, or name it in `restore.signing_key_file`",
-            )
+            failure.next(format!(
+                "make keys with `holdfast key generate --dir {}`, or name the key in \
+                 `restore.signing_key_file`",
+                settings.key_dir().display()
+            ))
         })
 }
 
@@ -115,7 +117,7 @@ pub(crate) fn trust(settings: &Settings) -> Result<Trust, Failure> {
         keys.push(own);
     }
     for text in &settings.config.restore.trusted_signers {
-        keys.push(Verifier::parse(text).or_fail("an entry of `restore.trusted_signers` is wrong")?);
+        keys.push(trusted(text)?);
     }
     if keys.is_empty() {
         return Err(Failure::new(
@@ -131,6 +133,11 @@ pub(crate) fn trust(settings: &Settings) -> Result<Trust, Failure> {
         ));
     }
     Ok(Trust::in_keys(keys))
+}
+
+/// Reads one entry of `restore.trusted_signers`.
+pub(crate) fn trusted(text: &str) -> Result<Verifier, Failure> {
+    Verifier::parse(text).or_fail("an entry of `restore.trusted_signers` is wrong")
 }
 
 /// Reads the identities that open backups; `None` when this host has none.

@@ -15,6 +15,7 @@ mod keys;
 mod limits;
 mod output;
 mod panic;
+mod preflight;
 mod progress;
 mod sources;
 mod stores;

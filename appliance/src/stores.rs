@@ -95,6 +95,14 @@ impl RunningMember {
     }
 }
 
+/// Whether the section `store` makes sense; nothing is started.
+pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
+    if settings.config.store.enabled {
+        options(settings)?;
+    }
+    Ok(())
+}
+
 /// The settings in etcd's own words, so that each key means what etcd's flag means.
 fn options(settings: &Settings) -> Result<StoreOptions, Failure> {
     let store = &settings.config.store;

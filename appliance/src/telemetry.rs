@@ -31,18 +31,36 @@ fn with_quiet_raft(level: &str) -> String {
     }
 }
 
-/// Starts logging at `level` (`error`, `warn`, `info`, `debug`, `trace`, or a filter such as
-/// `info,holdfast_store=debug`); call it once.
-pub(crate) fn start(level: &str, format: LogFormat) -> Result<(), Failure> {
-    let filter = EnvFilter::builder()
-        .parse(with_quiet_raft(level))
-        .map_err(|error| {
-            Failure::usage(
+/// Words that are a level by themselves.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Whether `level` is a level or a filter.
+pub(crate) fn check(level: &str) -> Result<(), Failure> {
+    filter(level).map(drop)
+}
+
+fn filter(level: &str) -> Result<EnvFilter, Failure> {
+    let refused = || {
+        Failure::usage(
             format!("the log level `{level}` is not one"),
             "use error, warn, info, debug or trace, or a filter such as info,holdfast_store=debug",
         )
-        .because(&error)
-        })?;
+    };
+    // The library takes a mistyped level for the name of a module, and logs nothing else.
+    let is_level = |word: &str| LEVELS.contains(&word.to_ascii_lowercase().as_str());
+    let mut words = level.split(',').map(str::trim);
+    if !words.all(|word| word.contains(['=', '[']) || is_level(word)) {
+        return Err(refused());
+    }
+    EnvFilter::builder()
+        .parse(with_quiet_raft(level))
+        .map_err(|error| refused().because(&error))
+}
+
+/// Starts logging at `level` (`error`, `warn`, `info`, `debug`, `trace`, or a filter such as
+/// `info,holdfast_store=debug`); call it once.
+pub(crate) fn start(level: &str, format: LogFormat) -> Result<(), Failure> {
+    let filter = filter(level)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);

@@ -157,6 +157,68 @@ impl PolicyOptions {
                 self.retention.count_from, self.backup.verify
             ));
         }
+        remarks.extend(self.too_rare());
         remarks
+    }
+
+    /// Objectives that the schedules cannot keep, by the longest time between two runs.
+    fn too_rare(&self) -> Vec<String> {
+        let longest = |schedule: Result<Option<Schedule>, Error>| {
+            schedule.ok().flatten().and_then(|one| one.longest_gap())
+        };
+        let backups = longest(self.backup.schedule());
+        let drills = longest(self.drill.schedule());
+        let objective = &self.objective;
+        // What proves a backup to the level that counts.
+        let (what, gap) = if objective.rpo_level > self.backup.verify {
+            ("drills", drills)
+        } else {
+            ("backups", backups)
+        };
+        let mut remarks = Vec::new();
+        let mut judge = |name: &str, what: &str, gap: Option<Span>, wanted: Option<Span>| {
+            if let (Some(gap), Some(wanted)) = (gap, wanted)
+                && gap > wanted
+            {
+                remarks.push(format!(
+                    "{what} are up to {gap} apart and objective.{name} is {wanted}: it is missed \
+                     between them"
+                ));
+            }
+        };
+        judge("rpo", what, gap, objective.rpo.map(|rpo| rpo.0));
+        judge("drill_age", "drills", drills, objective.drill_age);
+        remarks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remarks(change: impl FnOnce(&mut PolicyOptions)) -> Vec<String> {
+        let mut policy = PolicyOptions::new(EncryptionRule::None);
+        change(&mut policy);
+        policy.remarks()
+    }
+
+    #[test]
+    fn an_objective_that_the_schedule_cannot_keep_is_remarked() {
+        assert_eq!(remarks(|_| ()), [""; 0]);
+        let short = remarks(|policy| policy.objective.rpo = Some(crate::Rpo(Span::from_secs(600))));
+        assert!(
+            short[0].starts_with("backups are up to 1h apart"),
+            "{short:?}"
+        );
+        let proven = remarks(|policy| policy.objective.rpo_level = Level::L3);
+        assert!(
+            proven[0].starts_with("drills are up to 7d apart"),
+            "{proven:?}"
+        );
+        let monthly = remarks(|policy| policy.drill.schedule = Some("@monthly".to_owned()));
+        assert!(
+            monthly[0].contains("objective.drill_age is 8d"),
+            "{monthly:?}"
+        );
     }
 }

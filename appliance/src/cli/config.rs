@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::dispatch::Context;
 use crate::config::Origin;
 use crate::exit_code::ExitCode;
-use crate::failure::Failure;
-use crate::keys;
+use crate::failure::{ErrorName, Failure};
+use crate::{keys, preflight};
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -37,6 +37,7 @@ struct Checked {
     origin: String,
     sources: Vec<String>,
     is_encrypted: bool,
+    notes: Vec<String>,
 }
 
 /// Does one of them.
@@ -57,6 +58,15 @@ fn check(context: &Context) -> Result<ExitCode, Failure> {
         None => true,
         Some(_) => keys::recipients(&settings)?.is_some(),
     };
+    let wrong = preflight::wrong(&settings);
+    if !wrong.is_empty() {
+        let failure = Failure::new(
+            ErrorName::ConfigInvalid,
+            format!("`holdfast run` could not work with {origin}"),
+        )
+        .next("correct what `why` names; docs/reference/config.md lists every key");
+        return Err(wrong.into_iter().fold(failure, Failure::because_of));
+    }
     let sources = settings
         .config
         .restore
@@ -68,6 +78,7 @@ fn check(context: &Context) -> Result<ExitCode, Failure> {
         origin,
         sources,
         is_encrypted,
+        notes: preflight::notes(&settings),
     };
     context.output.show(&shape, |shape| {
         let sealing = if shape.is_encrypted {
@@ -75,11 +86,13 @@ fn check(context: &Context) -> Result<ExitCode, Failure> {
         } else {
             "IN CLEAR (`encryption: none`)"
         };
-        format!(
+        let mut lines = vec![format!(
             "{} is right; sources: {}; backups {sealing}",
             shape.origin,
             shape.sources.join(", ")
-        )
+        )];
+        lines.extend(shape.notes.iter().map(|note| format!("note: {note}")));
+        lines.join("\n")
     })?;
     Ok(ExitCode::Done)
 }

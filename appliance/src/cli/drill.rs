@@ -110,7 +110,7 @@ async fn rehearse(args: &RunArgs, context: &Context) -> Result<ExitCode, Failure
         source: source.name.to_string(),
     };
     if args.id.is_none() {
-        match control::ask(&settings.data_dir(), &ask).await? {
+        match control::ask(&settings, ask).await? {
             None => {}
             Some(Answer::Drill(report)) => return told(&report, context),
             Some(Answer::Failed(failure)) => return Err(failure),

@@ -10,6 +10,7 @@ use super::dispatch::Context;
 use crate::exit_code::ExitCode;
 use crate::failure::Failure;
 use crate::keys::{self, NewKeys};
+use crate::preflight;
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
@@ -61,6 +62,7 @@ struct Shown {
     sealed_for: Option<Vec<String>>,
     signing_key_file: PathBuf,
     trusted_signers: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// Does one of them.
@@ -86,9 +88,9 @@ fn generate(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Failure>
 /// What a person should know about new keys.
 pub(crate) fn advice(made: &NewKeys) -> String {
     format!(
-        "age identity:  {identity}\n  opens backups; whoever has it can read them. Keep a copy \
+        "age identity:  {identity}\n  opens backups sealed for its recipient; whoever has it can read them. Keep a copy \
          where neither this host\n  nor the vault can take it with them: without it the backups \
-         are lost.\nrecipient:     {recipient}\n  public; backups are sealed for it.\n\
+         are lost.\nrecipient:     {recipient}\n  public; backups are sealed for it where `policies.encryption.recipients` names it.\n\
          signing key:   {signing}\n  says that a backup comes from here. Keep a copy beside the \
          identity.\nsigner:        {signer}\n  public; other hosts name it in \
          `restore.trusted_signers` to trust these backups.",
@@ -97,6 +99,14 @@ pub(crate) fn advice(made: &NewKeys) -> String {
         signing = made.signing_file.display(),
         signer = made.verifier.to_text(),
     )
+}
+
+/// A recipient and the short name that manifests and messages have for it.
+fn with_short_name(text: &str) -> String {
+    match holdfast_restore::Recipient::parse(text) {
+        Ok(recipient) => format!("{text} ({})", recipient.fingerprint()),
+        Err(_unread) => text.to_owned(),
+    }
 }
 
 fn show(context: &Context) -> Result<ExitCode, Failure> {
@@ -121,22 +131,32 @@ fn show(context: &Context) -> Result<ExitCode, Failure> {
             .iter()
             .map(Verifier::to_text)
             .collect(),
+        notes: preflight::notes(&settings),
+    };
+    let named = |all: &[String]| {
+        let lines: Vec<String> = all.iter().map(|text| with_short_name(text)).collect();
+        lines.join("\n                ")
     };
     context.output.show(&shape, |shape| {
         let sealed = match &shape.sealed_for {
-            Some(all) => all.join("\n                "),
+            Some(all) => named(all),
             None => "nobody: backups are written in clear (`encryption: none`)".to_owned(),
         };
         let opens = if shape.can_open.is_empty() {
             format!("none here: {} does not exist", shape.identity_file.display())
         } else {
-            format!("{}\n                {}", shape.identity_file.display(), shape.can_open.join("\n                "))
+            format!("{}\n                {}", shape.identity_file.display(), named(&shape.can_open))
         };
-        format!(
+        let mut text = format!(
             "sealed for      {sealed}\nidentity        {opens}\nsigning key     {}\ntrusted signers {}",
             shape.signing_key_file.display(),
             shape.trusted_signers.join("\n                "),
-        )
+        );
+        for note in &shape.notes {
+            text.push_str("\nnote            ");
+            text.push_str(note);
+        }
+        text
     })?;
     Ok(ExitCode::Done)
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::sections::Config;
@@ -33,6 +34,20 @@ pub(crate) struct Loaded {
     pub(crate) config: Config,
     /// Where they came from.
     pub(crate) origin: Origin,
+    /// What flags and environment laid over the file.
+    pub(crate) laid: Vec<Laid>,
+}
+
+/// A key that a flag or the environment sets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Laid {
+    /// `--set KEY`, or the variable.
+    pub(crate) place: String,
+    /// The key, dotted.
+    pub(crate) path: String,
+    /// Its value, as it was read.
+    pub(crate) value: Value,
 }
 
 impl Loaded {
@@ -72,7 +87,18 @@ pub(crate) fn load(
         overlay.push(from_flag(flag)?);
     }
     let config = lay_over(config, &overlay)?;
-    Ok(Loaded { config, origin })
+    let tree = tree_of(&config)?;
+    let laid = overlay.into_iter().map(|(place, path, _)| Laid {
+        value: value_at(&tree, &path),
+        place,
+        path,
+    });
+    let laid = laid.collect();
+    Ok(Loaded {
+        config,
+        origin,
+        laid,
+    })
 }
 
 /// Reads one file, with the place of a mistake in the failure.
@@ -144,8 +170,7 @@ fn lay_over(config: Config, overlay: &[(String, String, String)]) -> Result<Conf
     if overlay.is_empty() {
         return Ok(config);
     }
-    let mut tree = serde_json::to_value(&config)
-        .map_err(|e| Failure::unexpected("the configuration could not be laid out", &e))?;
+    let mut tree = tree_of(&config)?;
     let mut current = config;
     for (place, path, text) in overlay {
         let invalid = |cause: String| {
@@ -201,6 +226,34 @@ fn set(tree: &mut Value, path: &str, value: Value) -> Result<(), String> {
         }
     }
     Err("the key is empty".to_owned())
+}
+
+fn tree_of(config: &Config) -> Result<Value, Failure> {
+    serde_json::to_value(config)
+        .map_err(|e| Failure::unexpected("the configuration could not be laid out", &e))
+}
+
+/// What is at the dotted `path`; null where nothing is.
+fn value_at(tree: &Value, path: &str) -> Value {
+    let found = path
+        .split('.')
+        .try_fold(tree, |place, step| place.get(step));
+    found.cloned().unwrap_or(Value::Null)
+}
+
+/// The first of `laid` that differs from `config`, and what is there. Where a process logs to and
+/// listens is its own matter.
+pub(crate) fn differing<'a>(
+    config: &Config,
+    laid: &'a [Laid],
+) -> Result<Option<(&'a Laid, Value)>, Failure> {
+    let tree = tree_of(config)?;
+    let mut differing = laid
+        .iter()
+        .filter(|one| !one.path.starts_with("appliance."))
+        .map(|one| (one, value_at(&tree, &one.path)))
+        .filter(|(one, here)| one.value != *here);
+    Ok(differing.next())
 }
 
 /// Keys whose value is one of several kinds.
@@ -271,6 +324,20 @@ mod tests {
         assert!(laid(&[], &[("HOLDFAST_STORE__NMAE", "x")]).is_err());
         assert!(parse("store: {nmae: x}").unwrap_err().contains("nmae"));
         assert!(laid(&["store.name"], &[]).is_err());
+    }
+
+    #[test]
+    fn a_laid_key_that_another_process_has_otherwise_is_found() {
+        let flags = ["policies.backup.verify=L0", "appliance.log.level=debug"];
+        let ours = laid(&flags, &[("HOLDFAST_STORE__NAME", "default")]).unwrap();
+        let theirs = laid(&[], &[]).unwrap().config;
+        let (found, there) = differing(&theirs, &ours.laid).unwrap().unwrap();
+        assert_eq!(found.place, "--set policies.backup.verify");
+        assert_eq!(
+            (found.value.as_str(), there.as_str()),
+            (Some("L0"), Some("L2"))
+        );
+        assert_eq!(differing(&ours.config, &ours.laid).unwrap(), None);
     }
 
     #[test]

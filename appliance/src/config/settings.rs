@@ -7,10 +7,11 @@ use holdfast_policies::{EncryptionRule, PolicyOptions};
 use holdfast_restore::source::SourceSpec;
 use holdfast_restore::vault::VaultSpec;
 
-use super::load::{Loaded, Origin};
+use super::load::{Laid, Loaded, Origin};
 use super::sections::{Config, Source};
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::keys::{IDENTITY_FILE, SIGNING_FILE};
+use crate::telemetry;
 
 /// Most sources of one appliance.
 const SOURCES_MAX: usize = 64;
@@ -22,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) config: Config,
     /// Where they came from.
     pub(crate) origin: Origin,
+    /// What flags and environment laid over the file.
+    pub(crate) laid: Vec<Laid>,
     base: PathBuf,
 }
 
@@ -34,8 +37,10 @@ impl Settings {
         let settings = Self {
             config: loaded.config,
             origin: loaded.origin,
+            laid: loaded.laid,
             base,
         };
+        settings.check_places()?;
         settings.check_sources()?;
         settings.policies()?;
         Ok(settings)
@@ -171,6 +176,30 @@ impl Settings {
             self.data_dir().join(default)
         } else {
             self.resolve(path)
+        }
+    }
+
+    /// What is only looked at once something runs, and is plain to see before.
+    fn check_places(&self) -> Result<(), Failure> {
+        let invalid = |what: String| Failure::new(ErrorName::ConfigInvalid, what);
+        let appliance = &self.config.appliance;
+        let port = appliance.admin.listen.rsplit_once(':');
+        let is_address =
+            port.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+        if appliance.admin.enabled && !is_address {
+            let listen = &appliance.admin.listen;
+            let what = format!("`appliance.admin.listen` is `{listen}`, not `host:port`");
+            return Err(invalid(what));
+        }
+        telemetry::check(&appliance.log.level).map_err(|failure| {
+            let what = "`appliance.log.level` cannot be used".to_owned();
+            invalid(what).because_of(failure.line())
+        })?;
+        match &self.config.restore.vault {
+            Some(VaultSpec::Local { path }) if path.as_os_str().is_empty() => Err(invalid(
+                "`restore.vault.local.path` is empty: it names no folder".to_owned(),
+            )),
+            _ => Ok(()),
         }
     }
 

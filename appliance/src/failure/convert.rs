@@ -63,6 +63,9 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
              --data-dir DIR`; see that the endpoints are the right ones; only if the new cluster is \
              meant to take its place, run `holdfast backup now --accept-new-cluster` once",
         ),
+        RestoreError::Io { path, source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            failure.next(format!("see that the path {} is right", path.display()))
+        }
         RestoreError::NotAVault { location } => failure.next(format!(
             "where this is the first use, take a backup: the daemon (`holdfast run`) takes those of \
              the bundled store, `holdfast backup now` those of an etcd; else correct \

@@ -160,7 +160,8 @@ impl ErrorName {
             Self::Unexpected => "run it again with --log-level debug and report what it says",
             Self::Usage => "`holdfast <command> --help` shows the forms that work, with examples",
             Self::ConfigInvalid => {
-                "`holdfast config check` names the place; docs/reference/config.md lists every key"
+                "correct what `why` names; `holdfast config print` shows what is in force and \
+                 docs/reference/config.md lists every key"
             }
             Self::EncryptionNotConfigured => {
                 "add `encryption: {recipients: [age1...]}` (`holdfast key show` prints yours), or \

@@ -93,7 +93,14 @@ impl Failure {
             }
             _ => ErrorName::Unexpected,
         };
-        Self::new(name, what).because(error)
+        let failure = Self::new(name, what).because(error);
+        match error.kind() {
+            Kind::NotFound => failure.next("see that the path is right and that its folder exists"),
+            Kind::AddrInUse => {
+                failure.next("stop the process that listens there, or use another port")
+            }
+            _ => failure,
+        }
     }
 
     /// Adds the chain of causes of `error`, outermost first.

@@ -112,6 +112,7 @@ struct Run<'a> {
     vault: Vault<ReadWrite>,
     signer: Signer,
     keys: Keys,
+    is_sealed: bool,
     notes: Vec<String>,
 }
 
@@ -137,6 +138,7 @@ pub(crate) async fn run(
         vault,
         signer,
         keys,
+        is_sealed: sealer.is_encrypting(),
         notes: Vec::new(),
     };
     let captured = run.capture(opened, &sealer, wishes).await?;
@@ -270,8 +272,16 @@ impl Run<'_> {
     /// Lets go of what the rules release, after a newly verified backup only.
     async fn prune(&mut self, level: Option<Level>) -> Vec<SnapshotId> {
         if level < Some(self.settings.config.policies.retention.count_from) {
-            self.notes
-                .push("nothing is pruned: the new backup does not count yet".to_owned());
+            let counts = self.settings.config.policies.retention.count_from;
+            let mut note =
+                format!("nothing is pruned: the new backup does not count before {counts}");
+            if self.keys.identities.is_none() && self.is_sealed {
+                note.push_str(
+                    "; without an identity here set `policies.retention.count_from: L0`, and \
+                     `policies.drill.schedule: null`",
+                );
+            }
+            self.notes.push(note);
             return Vec::new();
         }
         match self.try_to_prune().await {

@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{UnixListener, UnixStream};
 
 use super::backup::BackupReport;
+use crate::config::{self, Laid, Settings};
 use crate::failure::{Failure, OrFail as _};
 
 /// Longest request, in bytes.
@@ -38,6 +39,34 @@ pub(crate) enum Ask {
         /// The source.
         source: String,
     },
+}
+
+/// What is sent: the wish, and what the command's flags and environment say. The daemon works by
+/// its own settings, and must not do so in silence where the command was told others.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    /// The wish.
+    pub(crate) ask: Ask,
+    /// The settings laid over the command's file.
+    pub(crate) laid: Vec<Laid>,
+}
+
+impl Request {
+    /// Refuses a request that was made under other settings than `settings`.
+    pub(crate) fn check(&self, settings: &Settings) -> Result<(), Failure> {
+        let Some((laid, here)) = config::differing(&settings.config, &self.laid)? else {
+            return Ok(());
+        };
+        let Laid { place, path, value } = laid;
+        let failure = Failure::usage(
+            format!("the daemon would not follow {place}"),
+            format!("leave it out, or restart the daemon with `{path}` changed"),
+        );
+        Err(failure.because_of(format!(
+            "the daemon runs with {here}, the command has {value}"
+        )))
+    }
 }
 
 /// What comes back.
@@ -73,7 +102,7 @@ pub(crate) fn listen(data_dir: &Path) -> Result<UnixListener, Failure> {
 }
 
 /// Reads one request from a connection.
-pub(crate) async fn receive(stream: &mut UnixStream) -> Result<Ask, Failure> {
+pub(crate) async fn receive(stream: &mut UnixStream) -> Result<Request, Failure> {
     let mut line = String::new();
     let mut reader = BufReader::new(stream.take(REQUEST_BYTES_MAX));
     let read = tokio::time::timeout(REQUEST_TIMEOUT, reader.read_line(&mut line)).await;
@@ -101,14 +130,18 @@ pub(crate) async fn reply(stream: &mut UnixStream, answer: &Answer) -> Result<()
         .or_fail("the answer could not be sent")
 }
 
-/// Asks the daemon on `data_dir`; `None` when there is no daemon.
-pub(crate) async fn ask(data_dir: &Path, ask: &Ask) -> Result<Option<Answer>, Failure> {
-    let path = socket_path(data_dir);
+/// Asks the daemon of these settings' data directory; `None` when there is no daemon.
+pub(crate) async fn ask(settings: &Settings, ask: Ask) -> Result<Option<Answer>, Failure> {
+    let path = socket_path(&settings.data_dir());
+    let request = Request {
+        ask,
+        laid: settings.laid.clone(),
+    };
     let Ok(mut stream) = UnixStream::connect(&path).await else {
         return Ok(None);
     };
     let what = || format!("the daemon at {} does not answer", path.display());
-    let mut line = serde_json::to_vec(ask)
+    let mut line = serde_json::to_vec(&request)
         .map_err(|e| Failure::unexpected("the request could not be written", &e))?;
     line.push(b'\n');
     stream.write_all(&line).await.or_fail(what())?;

@@ -10,7 +10,7 @@ use holdfast_drills::{DrillReport, Outcome as DrillVerdict};
 use holdfast_policies::{ClusterName, DrillId, SnapshotId, Span};
 use holdfast_restore::in_use::{Mark, Reader};
 use holdfast_restore::plan::choose;
-use holdfast_restore::{Pick, Trust, Vault};
+use holdfast_restore::{Catalog, Pick, Trust, Vault};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
@@ -21,7 +21,7 @@ use crate::config::{Settings, Source};
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::health::moment;
-use crate::{keys, vaults};
+use crate::{keys, preflight, vaults};
 
 /// What is granted beyond the deadline for tearing down and answering.
 const GRACE: Duration = Duration::from_mins(1);
@@ -146,6 +146,7 @@ pub(crate) async fn run(
     clock: &Clock,
     wishes: Wishes<'_>,
 ) -> DrillOutcome {
+    preflight::can_drill(settings)?;
     let (picked, mark) = pick(settings, source, wishes.backup).await?;
     let picked = picked.map(|id| id.to_string());
     let wishes = Wishes {
@@ -191,11 +192,32 @@ async fn pick(
             },
         },
     };
+    can_open(settings, &catalog, id)?;
     let (mark, unmarked) = vaults::mark(settings, &source.name, id, Reader::Drill).await?;
     if let Some(note) = unmarked {
         tracing::warn!(source = %source.name, note, "the backup of a drill is not marked");
     }
     Ok((Some(id), mark))
+}
+
+/// A host without an identity cannot rehearse what is sealed: that is no failed drill.
+fn can_open(settings: &Settings, catalog: &Catalog, id: SnapshotId) -> Result<(), Failure> {
+    let mut backups = catalog.backups.iter();
+    let picked = backups.find(|backup| backup.id() == id);
+    let is_sealed =
+        picked.is_some_and(|backup| !backup.manifest.encryption.recipients().is_empty());
+    if !is_sealed || keys::identities(settings)?.is_some() {
+        return Ok(());
+    }
+    let file = settings.identity_file();
+    let what = format!(
+        "the backup {id} is sealed and there is no age identity at {}",
+        file.display()
+    );
+    Err(Failure::new(ErrorName::Denied, what).next(
+        "name the identity in `restore.identity_file`; on a host that must not be able to read \
+         backups set `policies.drill.schedule: null` and rehearse elsewhere",
+    ))
 }
 
 async fn run_child(

@@ -307,6 +307,7 @@ type Moment = Option<chrono::DateTime<chrono::Utc>>;
 pub(crate) async fn answer_all(
     listener: UnixListener,
     doors: Doors,
+    settings: Arc<Settings>,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let doors = Arc::new(doors);
@@ -317,15 +318,18 @@ pub(crate) async fn answer_all(
             Some(_ended) = open.join_next() => {}
             accepted = listener.accept(), if open.len() < CONNECTIONS_MAX => {
                 let (stream, _) = accepted.or_fail("the control socket does not accept")?;
-                open.spawn(answer_one(stream, Arc::clone(&doors)));
+                open.spawn(answer_one(stream, Arc::clone(&doors), Arc::clone(&settings)));
             }
         }
     }
 }
 
-async fn answer_one(mut stream: UnixStream, doors: Arc<Doors>) {
+async fn answer_one(mut stream: UnixStream, doors: Arc<Doors>, settings: Arc<Settings>) {
     let answer = match control::receive(&mut stream).await {
-        Ok(ask) => doors.pass(ask).await.unwrap_or_else(Answer::Failed),
+        Ok(request) => match request.check(&settings) {
+            Ok(()) => doors.pass(request.ask).await.unwrap_or_else(Answer::Failed),
+            Err(failure) => Answer::Failed(failure),
+        },
         Err(failure) => Answer::Failed(failure),
     };
     if let Err(failure) = control::reply(&mut stream, &answer).await {

@@ -124,6 +124,16 @@ async fn the_daemon_works_without_any_configuration() {
     assert_eq!(taken[0]["level"], "L2", "{taken}");
     assert_eq!(taken[0]["is_sealed"], true, "{taken}");
 
+    // It works by its own settings, and says so where the command was told others.
+    for words in [&["backup", "now"][..], &["drill", "run"]] {
+        let other = [words, &["--set", "policies.backup.verify=L0"]].concat();
+        let refused = place.run(&other).await.expect(2);
+        assert!(
+            refused.complained.contains("policies.backup.verify"),
+            "{refused:?}"
+        );
+    }
+
     // People and monitors see it.
     for (path, wanted) in [
         ("/healthz", "true"),

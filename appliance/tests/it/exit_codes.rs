@@ -319,3 +319,117 @@ async fn a_problem_in_the_vault_is_in_the_exit_code_of_status() {
     let flawed = place.run(&status).await.expect(12);
     assert!(flawed.said.contains("PROBLEM"), "{flawed:?}");
 }
+
+#[tokio::test]
+async fn config_check_finds_what_run_would_stumble_over() {
+    let place = Place::new();
+    place.run(&["init"]).await.expect(0);
+    place.run(&["config", "check"]).await.expect(0);
+    let etcd = "restore.sources=[{name: prod, kind: {etcd: {endpoints: [\"https://h:1\"], \
+                tls: {cacert: none.crt}}}}]";
+    for (set, wanted) in [
+        ("appliance.admin.listen=foo", "appliance.admin.listen"),
+        ("appliance.log.level=bogus", "bogus"),
+        ("restore.trusted_signers=[abc]", "trusted_signers"),
+        (
+            "restore.vault={local: {path: \"\"}}",
+            "restore.vault.local.path",
+        ),
+        (
+            "restore.vault={s3: {bucket: b, credentials_file: none}}",
+            "credentials_file",
+        ),
+        ("restore.identity_file=none", "restore.identity_file"),
+        ("drills.target=etcd", "drills.etcd_binary"),
+        ("store.listen_client_urls=[foo]", "store"),
+        (etcd, "none.crt"),
+    ] {
+        let words = ["config", "check", "--set", set];
+        let refused = place.run(&words).await.expect(2);
+        assert!(refused.complained.contains(wanted), "{set}: {refused:?}");
+    }
+    std::fs::remove_file(place.path().join("holdfast-data/keys/signing.key")).unwrap();
+    let refused = place.run(&["config", "check"]).await.expect(2);
+    assert!(refused.complained.contains("signing"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_identity_that_opens_nothing_sealed_here_is_remarked() {
+    let place = Place::new();
+    place.run(&["init"]).await.expect(0);
+    for words in [["key", "show"], ["config", "check"]] {
+        let good = place.run(&words).await.expect(0);
+        assert!(!good.said.contains("note"), "{good:?}");
+    }
+    place
+        .run(&["key", "generate", "--dir", "other"])
+        .await
+        .expect(0);
+    for words in [["key", "show"], ["config", "check"]] {
+        let words = [
+            &words[..],
+            &["--set", "restore.identity_file=other/identity.age"],
+        ]
+        .concat();
+        let noted = place.run(&words).await.expect(0);
+        assert!(noted.said.contains("opens nothing"), "{noted:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drill_that_this_host_cannot_make_is_refused_and_leaves_no_report() {
+    let place = Place::new();
+    let _store = crate::kill::store_with_data(&place).await;
+    place.run(&["backup", "now"]).await.expect(0);
+    for binary in ["", "/nope"] {
+        let binary = format!("drills.etcd_binary={binary}");
+        let words = [
+            "drill",
+            "run",
+            "--set",
+            "drills.target=etcd",
+            "--set",
+            &binary,
+        ];
+        let refused = place.run(&words).await.expect(2);
+        assert!(refused.complained.contains("etcd_binary"), "{refused:?}");
+    }
+    let identity = place.path().join("holdfast-data/keys/identity.age");
+    std::fs::remove_file(&identity).unwrap();
+    let refused = place.run(&["drill", "run"]).await.expect(13);
+    assert!(refused.complained.contains("identity_file"), "{refused:?}");
+    let listed = place.run(&["drill", "list"]).await.expect(0);
+    assert!(listed.said.contains("no drills yet"), "{listed:?}");
+    // Nor does it prune, and it says what would change that.
+    let taken = place.run(&["backup", "now"]).await.expect(0);
+    assert!(taken.said.contains("count_from"), "{taken:?}");
+}
+
+#[tokio::test]
+async fn the_next_step_of_a_wrong_path_is_about_the_path() {
+    let place = Place::new();
+    for words in [
+        &["snapshot", "status", "nope.db"][..],
+        &["man", "--dir", "nope"],
+    ] {
+        let ended = place.run(words).await.expect(10);
+        assert!(ended.complained.contains("path"), "{ended:?}");
+        assert!(!ended.complained.contains("backup list"), "{ended:?}");
+    }
+    place.write("bad.db", "not a database");
+    let ended = place
+        .run(&["snapshot", "status", "bad.db"])
+        .await
+        .expect(12);
+    assert!(!ended.complained.contains("backup verify"), "{ended:?}");
+    let endpoint = format!(
+        "--endpoints=http://127.0.0.1:{}",
+        crate::support::free_port()
+    );
+    let ended = place
+        .run(&["snapshot", "save", "new.db", &endpoint])
+        .await
+        .expect(14);
+    assert!(ended.complained.contains("--endpoints"), "{ended:?}");
+    assert!(!ended.complained.contains("restore.sources"), "{ended:?}");
+}

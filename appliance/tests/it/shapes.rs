@@ -72,7 +72,10 @@ async fn keys_policies_and_configuration_answer_as_documents() {
         .await
         .expect(0)
         .json();
-    assert_eq!(fields(&checked), ["is_encrypted", "origin", "sources"]);
+    assert_eq!(
+        fields(&checked),
+        ["is_encrypted", "notes", "origin", "sources"]
+    );
     let printed = place
         .run(&["config", "print", "-w", "json"])
         .await

@@ -93,6 +93,16 @@ impl Schedule {
         runs
     }
 
+    /// The longest time between two runs among the next [`GAPS_LOOKED_AT`]; `None` when it does
+    /// not run twice.
+    pub fn longest_gap(&self) -> Option<Span> {
+        let begin = DateTime::from_timestamp(GAPS_FROM, 0)?;
+        let runs = self.preview(begin, GAPS_LOOKED_AT);
+        let gaps = runs.iter().zip(runs.iter().skip(1));
+        let longest = gaps.map(|(earlier, later)| *later - *earlier).max()?;
+        longest.to_std().ok().map(Span::from)
+    }
+
     /// The zone whose clock the schedule follows.
     pub fn zone(&self) -> TimeZone {
         self.zone
@@ -135,6 +145,11 @@ fn parse_period(text: &str) -> Result<TimeDelta, String> {
     }
     Ok(period.as_delta())
 }
+
+/// Where the search for the longest gap begins: the first of January 2024, in seconds since 1970.
+const GAPS_FROM: i64 = 1_704_067_200;
+/// Runs it looks at: more than a week of one every five minutes.
+const GAPS_LOOKED_AT: usize = 3000;
 
 const ALIASES: &str = "the @ forms are @yearly @annually @monthly @weekly @daily @midnight \
                        @hourly and @every 20m";

@@ -38,7 +38,7 @@ async fn take(
         source: source.name.to_string(),
         accept_new_cluster: args.accept_new_cluster,
     };
-    match control::ask(&settings.data_dir(), &ask).await? {
+    match control::ask(settings, ask).await? {
         Some(Answer::Backup(report)) => return Ok(*report),
         Some(Answer::Failed(failure)) => return Err(failure),
         Some(Answer::Drill(_)) => {

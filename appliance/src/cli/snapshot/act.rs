@@ -30,7 +30,14 @@ async fn save(args: &SaveArgs, context: &Context) -> Result<ExitCode, Failure> {
         ));
     }
     let source = EtcdSource::new(args.connect.to_spec()?).or_fail(what())?;
-    let stream = source.open(&[]).await.or_fail(what())?;
+    let stream = source.open(&[]).await.or_fail(what());
+    let stream = stream.map_err(|failure| match failure.name() {
+        ErrorName::Unavailable => failure.next(
+            "see that a member answers at --endpoints, with --cacert, --cert, --key and --user \
+             (`etcdctl endpoint status` asks the same)",
+        ),
+        _ => failure,
+    })?;
     let saved = offline::save(stream, &args.file).await.or_fail(what())?;
     context.output.show(&saved, saved_text)?;
     Ok(ExitCode::Done)
@@ -46,7 +53,9 @@ fn saved_text(saved: &SnapshotSaved) -> String {
 }
 
 fn status(args: &StatusArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let status = offline::status(&args.file).or_fail(unread(&args.file))?;
+    let status = offline::status(&args.file)
+        .or_fail(unread(&args.file))
+        .map_err(another_copy)?;
     context.output.show(&status, status_text)?;
     Ok(ExitCode::Done)
 }
@@ -78,7 +87,9 @@ fn hashkv(args: &HashkvArgs, context: &Context) -> Result<ExitCode, Failure> {
             "give a revision, or 0 for the newest",
         ));
     }
-    let hash = offline::hash_kv(&args.file, args.rev).or_fail(unread(&args.file))?;
+    let hash = offline::hash_kv(&args.file, args.rev)
+        .or_fail(unread(&args.file))
+        .map_err(another_copy)?;
     context.output.show(&hash, |hash| {
         format!(
             "hash              {}\nhash revision     {}\ncompact revision  {}",
@@ -112,10 +123,8 @@ fn restore(args: &RestoreArgs, context: &Context) -> Result<ExitCode, Failure> {
         Target::Etcd => offline::restore(&options),
         Target::Holdfast => offline::restore_for_store(&options),
     };
-    let restored = restored.or_fail(format!(
-        "the snapshot {} was not restored",
-        args.file.display()
-    ))?;
+    let what = format!("the snapshot {} was not restored", args.file.display());
+    let restored = restored.or_fail(what).map_err(another_copy)?;
     context.output.show(&restored, |restored| {
         format!(
             "restored to {}\nmember    {}\ncluster   {}\nrevision  {}",
@@ -126,6 +135,17 @@ fn restore(args: &RestoreArgs, context: &Context) -> Result<ExitCode, Failure> {
         )
     })?;
     Ok(ExitCode::Done)
+}
+
+/// A file by itself is in no vault: nothing there says more about it.
+fn another_copy(failure: Failure) -> Failure {
+    match failure.name() {
+        ErrorName::Corrupt => failure.next(
+            "use another copy of the snapshot, or save it again: `holdfast snapshot save`; keep \
+             this one for inspection",
+        ),
+        _ => failure,
+    }
 }
 
 fn unread(file: &Path) -> String {

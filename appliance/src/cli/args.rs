@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::{
-    backup, completion, config, demo, drill, init, key, man, policy, reference, restore, run,
-    snapshot, status, vault,
+    backup, completion, config, demo, drill, explain, init, key, man, policy, reference, restore,
+    run, snapshot, status, vault,
 };
 use crate::output::Format;
 use crate::telemetry::LogFormat;
@@ -135,6 +135,8 @@ pub(crate) enum Command {
     /// Work on snapshot files, as etcdutl does, and never modify them
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotCommand),
+    /// Say what the name of an error means and what to do
+    Explain(explain::ExplainArgs),
     /// Print a completion script for a shell
     Completion(completion::CompletionArgs),
     /// Print or write the manual pages

@@ -2,8 +2,8 @@
 
 use super::args::{Cli, Command, Global};
 use super::{
-    backup, completion, config, demo, drill, init, key, man, policy, reference, restore, run,
-    snapshot, status, store, vault,
+    backup, completion, config, demo, drill, explain, init, key, man, policy, reference, restore,
+    run, snapshot, status, store, vault,
 };
 use crate::clock::Clock;
 use crate::config::{Loaded, Settings, load};
@@ -67,6 +67,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Config(command) => config::run(command, &context),
         Command::Store(words) => store::run(words.words.clone()).await,
         Command::Snapshot(command) => snapshot::run(command, &context).await,
+        Command::Explain(args) => explain::run(args, &context),
         Command::Completion(args) => completion::run(args),
         Command::Man(args) => man::run(args, context.output),
         Command::Reference(args) => reference::run(args, context.output),

@@ -8,6 +8,7 @@ pub(crate) mod connect;
 pub(crate) mod demo;
 pub(crate) mod dispatch;
 pub(crate) mod drill;
+pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod key;
 pub(crate) mod man;

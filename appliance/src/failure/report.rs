@@ -176,12 +176,11 @@ impl fmt::Display for Failure {
             writeln!(f, "  why:  {cause}")?;
         }
         writeln!(f, "  next: {}", self.next)?;
+        let slug = self.name.slug();
         write!(
             f,
-            "  code: {} {} ({})",
+            "  code: {} {slug} (`holdfast explain {slug}`)",
             self.exit_code().number(),
-            self.name.slug(),
-            self.page()
         )
     }
 }

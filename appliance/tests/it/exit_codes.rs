@@ -433,3 +433,16 @@ async fn the_next_step_of_a_wrong_path_is_about_the_path() {
     assert!(ended.complained.contains("--endpoints"), "{ended:?}");
     assert!(!ended.complained.contains("restore.sources"), "{ended:?}");
 }
+
+#[tokio::test]
+async fn the_name_of_an_error_is_explained_without_the_documentation() {
+    let place = Place::new();
+    let ended = place.run(&["snapshot", "status", "nope.db"]).await;
+    let named = "holdfast explain not-found";
+    assert!(ended.complained.contains(named), "{ended:?}");
+    let explained = place.run(&["explain", "not-found"]).await.expect(0);
+    assert!(explained.said.contains("exit code 10"), "{explained:?}");
+    let all = place.run(&["explain", "-w", "json"]).await.expect(0).json();
+    assert_eq!(all.as_array().unwrap().len(), 15);
+    place.run(&["explain", "nonsense"]).await.expect(10);
+}

@@ -46,6 +46,7 @@ async fn every_command_teaches_by_example() {
         &["snapshot", "status"],
         &["snapshot", "hashkv"],
         &["snapshot", "restore"],
+        &["explain"],
         &["completion"],
         &["man"],
     ];

@@ -97,13 +97,24 @@ pub enum Error {
         /// The newest version known here.
         supported: u64,
     },
-    /// A signature does not hold, or its key is not trusted.
+    /// A signature does not hold.
     #[error("signature of {object}: {reason}")]
     Signature {
         /// The object.
         object: String,
         /// What does not hold.
         reason: String,
+    },
+    /// A signature holds, and its key is not trusted here.
+    #[error(
+        "signature of {object}: made by {key}, which is not trusted here; where it is the key of \
+         an appliance of yours, add it to `restore.trusted_signers`"
+    )]
+    Stranger {
+        /// The object.
+        object: String,
+        /// The key, as `restore.trusted_signers` takes it.
+        key: String,
     },
     /// Bytes differ from what a signed manifest says of them.
     #[error("{object} is damaged: digest {actual}, expected {expected}")]
@@ -372,6 +383,7 @@ impl Error {
             Self::TooLarge { .. } | Self::NotEnoughSpace { .. } => ErrorKind::Exhausted,
             Self::Malformed { .. }
             | Self::Signature { .. }
+            | Self::Stranger { .. }
             | Self::DigestMismatch { .. }
             | Self::SizeMismatch { .. }
             | Self::Decrypt { .. }

@@ -43,6 +43,9 @@ pub enum FlawKind {
     HashMismatch,
     /// A record beside the manifests (proof, pin, release, ledger) cannot be believed.
     RecordRefused,
+    /// A proof or a ledger record is signed by a key that is not trusted here: it does not count,
+    /// and nothing that does is missing for it.
+    RecordStranger,
 }
 
 impl FlawKind {
@@ -66,6 +69,7 @@ impl FlawKind {
             Self::ContentMismatch => "content contradicts the manifest",
             Self::HashMismatch => "HashKV differs from the source's",
             Self::RecordRefused => "record refused",
+            Self::RecordStranger => "record signed by a stranger",
         }
     }
 }

@@ -138,6 +138,9 @@ pub(crate) async fn read_records<Mode>(
                 &entry.name,
                 format!("of cluster {}", signed.record.cluster),
             )),
+            Err(error @ Error::Stranger { .. }) => {
+                flaws.push(Flaw::new(FlawKind::RecordStranger, &entry.name, error));
+            }
             Err(error) => flaws.push(Flaw::new(FlawKind::RecordRefused, &entry.name, error)),
         }
     }

@@ -46,9 +46,18 @@ pub struct Restored {
     pub bytes: u64,
 }
 
+/// Everything that can refuse a plan before the content is fetched: the target, the manifest, and
+/// whether `keys` open the backup. A restore that ends here has cost nobody a revision.
+pub async fn check_restore(vault: &Vault<ReadOnly>, plan: &RestorePlan, keys: &Keys) -> Result<()> {
+    check_target(plan)?;
+    let manifest = read_manifest(vault, plan, keys).await?;
+    open_key(vault, &manifest, keys).await.map(drop)
+}
+
 /// Carries out a plan. The target must not exist; leftovers of restores that were killed are
-/// removed. For a restore that clients will see, call [`crate::ledger::record`] and
-/// [`crate::ledger::record_local`] with [`RestorePlan::observation`] first.
+/// removed. For a restore that clients will see, call [`check_restore`] first, then
+/// [`crate::ledger::record`] and [`crate::ledger::record_local`] with
+/// [`RestorePlan::observation`].
 pub async fn rebuild(
     vault: &Vault<ReadOnly>,
     plan: &RestorePlan,

@@ -137,12 +137,6 @@ fn check_signature(
         return Err(refused("the key is not in lowercase"));
     }
     let by = Verifier::from_bytes(&key).ok_or_else(|| refused("the key cannot be used"))?;
-    if !trust.keys().contains(&by) {
-        return Err(refused(&format!(
-            "made by {}, which is not trusted here",
-            by.fingerprint()
-        )));
-    }
     let signature = STANDARD
         .decode(&parsed.signature)
         .ok()
@@ -151,6 +145,12 @@ fn check_signature(
     by.key()
         .verify_strict(message, &signature)
         .map_err(|_reason| refused("does not hold: the content was changed after signing"))?;
+    if !trust.keys().contains(&by) {
+        return Err(Error::Stranger {
+            object: object.to_owned(),
+            key: by.to_text(),
+        });
+    }
     Ok(by)
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use holdfast_policies::{ByteSize, Level};
 
-use super::{Bump, RestorePlan, Target};
+use super::{Bump, PassedOver, RestorePlan, Target};
 use crate::vault::{Backup, Catalog};
 
 /// What a person should know before going on.
@@ -25,7 +25,13 @@ pub(super) fn warnings(plan: &RestorePlan, catalog: &Catalog, backup: &Backup) -
                 .to_owned(),
         );
     }
-    if plan.revision_after <= plan.highest_seen {
+    if plan.members.len() > 1 && plan.revision_after == plan.highest_seen {
+        warnings.push(format!(
+            "the revision {} was recorded already: right where another member of this new cluster \
+             was restored with the same backup, token and bump, wrong otherwise",
+            plan.revision_after
+        ));
+    } else if plan.revision_after <= plan.highest_seen {
         warnings.push(format!(
             "revisions up to {} were seen by clients; the new cluster starts at {} and will reuse \
              some of them",
@@ -77,6 +83,29 @@ impl fmt::Display for Target {
     }
 }
 
+fn passed_over(f: &mut fmt::Formatter<'_>, plan: &RestorePlan, newer: &PassedOver) -> fmt::Result {
+    let why = match (newer.is_damaged, newer.level) {
+        (true, _) => "damaged".to_owned(),
+        (false, Some(level)) => level.to_string(),
+        (false, None) => "unproven".to_owned(),
+    };
+    let seconds = (newer.time - plan.time).num_seconds();
+    write!(f, "  passed over {} ({why}): {seconds} s ", newer.id)?;
+    let further = newer.revision.saturating_sub(plan.revision);
+    if further < 0 {
+        // A source that was made anew counts from the start.
+        write!(
+            f,
+            "newer, at revision {} of another history",
+            newer.revision
+        )
+    } else if further == 1 {
+        f.write_str("and 1 revision newer")
+    } else {
+        write!(f, "and {further} revisions newer")
+    }
+}
+
 impl fmt::Display for RestorePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = self.level.map_or_else(
@@ -93,20 +122,13 @@ impl fmt::Display for RestorePlan {
             self.time.format("%Y-%m-%d %H:%M:%S UTC")
         )?;
         writeln!(f, "  size       {size} ({stored} in the vault)")?;
+        let latest = self.passed_over.iter().rfind(|one| !one.is_damaged);
         for newer in &self.passed_over {
-            let why = match (newer.is_damaged, newer.level) {
-                (true, _) => "damaged".to_owned(),
-                (false, Some(level)) => level.to_string(),
-                (false, None) => "unproven".to_owned(),
-            };
-            let delta = newer.time - self.time;
-            writeln!(
-                f,
-                "  passed over {} ({why}): {} s and {} revisions newer",
-                newer.id,
-                delta.num_seconds(),
-                newer.revision.saturating_sub(self.revision)
-            )?;
+            passed_over(f, self, newer)?;
+            if Some(newer) == latest {
+                f.write_str("; --latest takes it")?;
+            }
+            writeln!(f)?;
         }
         writeln!(
             f,

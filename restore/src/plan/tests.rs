@@ -91,6 +91,7 @@ fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
         backups,
         released: Vec::new(),
         flaws: Vec::new(),
+        strangers: std::collections::BTreeSet::new(),
         ledger: Ledger {
             highest,
             head: None,
@@ -132,6 +133,50 @@ fn the_newest_proven_backup_is_taken_and_the_newer_one_is_said() {
     assert_eq!(plan.passed_over[0].id, id(3));
     let text = plan.to_string();
     assert!(text.contains("60 s and 100 revisions newer"), "{text}");
+    assert!(text.contains("--latest takes it"), "{text}");
+}
+
+#[test]
+fn a_newer_backup_at_a_lower_revision_is_said_in_words() {
+    let catalog = catalog(
+        vec![
+            backup(1, 2_000_000_100, Level::L3),
+            backup(2, 92, Level::L2),
+        ],
+        0,
+    );
+    let text = plan_restore(&catalog, Pick::LatestProven, &options())
+        .unwrap()
+        .to_string();
+    let wanted = "60 s newer, at revision 92 of another history";
+    assert!(text.contains(wanted), "{text}");
+}
+
+#[test]
+fn a_further_member_of_the_same_restore_is_not_warned_of_its_own_revision() {
+    let wish = RestoreOptions {
+        bump: Bump::By(BUMP_FLOOR),
+        members: ["m0", "m1"]
+            .map(|name| NewMember {
+                name: name.to_owned(),
+                peer_urls: vec![format!("http://{name}:2380")],
+            })
+            .to_vec(),
+        write: vec!["m1".to_owned()],
+        token: Some("t".to_owned()),
+        ..options()
+    };
+    let warned = |highest: i64| {
+        let catalog = catalog(vec![backup(1, 100, Level::L3)], highest);
+        plan_restore(&catalog, Pick::Latest, &wish)
+            .unwrap()
+            .warnings
+    };
+    assert_eq!(warned(BUMP_FLOOR + 99), Vec::<String>::new());
+    let same = warned(BUMP_FLOOR + 100);
+    assert!(same[0].contains("another member"), "{same:?}");
+    let beyond = warned(BUMP_FLOOR + 101);
+    assert!(beyond[0].contains("will reuse"), "{beyond:?}");
 }
 
 #[test]

@@ -131,6 +131,9 @@ pub struct Catalog {
     pub released: Vec<Released>,
     /// What is wrong with the history as a whole.
     pub flaws: Vec<Flaw>,
+    /// Keys that signed manifests here and are not trusted, as `restore.trusted_signers` takes
+    /// them. Whoever writes to the vault can bring in any.
+    pub strangers: BTreeSet<String>,
     /// Highest revision and newest manifest known, from the vault and the appliance together.
     pub ledger: Ledger,
     /// Parts of no backup: left by a run that did not come to its end.
@@ -157,10 +160,10 @@ impl Catalog {
         }
         reading.read_manifests(vault, cluster, trust).await?;
         let proofs: Vec<Signed<Proof>> = reading
-            .records(vault, Folder::Proofs.of(cluster), trust, PROOF_BYTES_MAX)
+            .records(vault, (cluster, Folder::Proofs), trust, PROOF_BYTES_MAX)
             .await?;
         let pins: Vec<Signed<Pin>> = reading
-            .records(vault, Folder::Pins.of(cluster), trust, PIN_BYTES_MAX)
+            .records(vault, (cluster, Folder::Pins), trust, PIN_BYTES_MAX)
             .await?;
         let parts = vault.list(&Folder::Parts.of(cluster)).await?;
         let uses = vault.list(&Folder::Uses.of(cluster)).await?;
@@ -222,6 +225,7 @@ struct Reading {
     manifests: Vec<(Signed<Manifest>, DateTime<Utc>)>,
     places: BTreeMap<Sequence, Place>,
     flaws: Vec<Flaw>,
+    strangers: BTreeSet<String>,
 }
 
 impl Reading {
@@ -243,6 +247,9 @@ impl Reading {
                 continue;
             };
             let read = bytes.and_then(|bytes| Manifest::decode(entry.name.as_str(), &bytes, trust));
+            if let Err(Error::Stranger { key, .. }) = &read {
+                self.strangers.insert(key.clone());
+            }
             match place(cluster, sequence, &entry.name, read) {
                 Ok(signed) => {
                     let own = signed.record.link(signed.digest);
@@ -266,9 +273,9 @@ impl Reading {
         cluster: &ClusterName,
         trust: &Trust,
     ) -> Result<Vec<Release>> {
-        let folder = Folder::Releases.of(cluster);
+        let releases = (cluster, Folder::Releases);
         let signed: Vec<Signed<Release>> = self
-            .records(vault, folder, trust, RELEASE_BYTES_MAX)
+            .records(vault, releases, trust, RELEASE_BYTES_MAX)
             .await?;
         let (mine, others): (Vec<_>, Vec<_>) = signed
             .into_iter()
@@ -289,16 +296,22 @@ impl Reading {
     async fn records<T: Record, Mode: Sync>(
         &mut self,
         vault: &Vault<Mode>,
-        folder: ObjectName,
+        (cluster, folder): (&ClusterName, Folder),
         trust: &Trust,
         limit: u64,
     ) -> Result<Vec<Signed<T>>> {
-        let listed = vault.list(&folder).await?;
+        let listed = vault.list(&folder.of(cluster)).await?;
         let mut records = Vec::new();
         for (entry, bytes) in fetch(vault, listed, limit).await? {
             let read = bytes.and_then(|bytes| sign::open::<T>(entry.name.as_str(), &bytes, trust));
             match read {
                 Ok(signed) => records.push(signed),
+                // Without a proof less is proven, which is all that it can do. A pin or a release
+                // that does not count changes what goes.
+                Err(error @ Error::Stranger { .. }) if folder == Folder::Proofs => {
+                    self.flaws
+                        .push(Flaw::new(FlawKind::RecordStranger, &entry.name, error));
+                }
                 Err(error) => {
                     self.flaws
                         .push(Flaw::new(FlawKind::RecordRefused, &entry.name, error));
@@ -313,6 +326,7 @@ impl Reading {
             mut manifests,
             places,
             mut flaws,
+            strangers,
         } = self;
         manifests.sort_by_key(|(signed, _)| signed.record.sequence);
         let released_links: BTreeMap<Sequence, Link> = releases
@@ -359,6 +373,7 @@ impl Reading {
             backups,
             released,
             flaws,
+            strangers,
             ledger: beside.ledger,
             orphans,
             chain,
@@ -446,7 +461,7 @@ fn place(
             format!("holds the manifest of place {}", signed.record.sequence),
         )),
         Ok(signed) => Ok(signed),
-        Err(error @ Error::Signature { .. }) if error.to_string().contains("not trusted") => {
+        Err(error @ Error::Stranger { .. }) => {
             Err(Flaw::new(FlawKind::ManifestStranger, name, error))
         }
         Err(error) => Err(Flaw::new(FlawKind::ManifestEdited, name, error)),

@@ -262,3 +262,67 @@ async fn a_delete_that_is_denied_is_told_and_the_others_go_on() {
         .unwrap();
     assert!(outcome.removed.contains(&plan.release[1]), "{outcome:?}");
 }
+
+#[tokio::test]
+async fn proofs_and_ledger_records_of_a_stranger_name_its_key_and_count_for_nothing() {
+    let bench = three([Level::L2, Level::L2, Level::L2]).await;
+    let before = bench.catalog().await;
+    let stranger = Signer::generate();
+    let seen = holdfast_restore::Observation {
+        cluster: bench.cluster.clone(),
+        revision: before.highest_revision() + 1_000_000_000,
+        at: minute(5),
+        reason: holdfast_restore::ledger::Reason::Restore,
+        head: None,
+    };
+    holdfast_restore::ledger::record(&bench.vault, &seen, &stranger)
+        .await
+        .unwrap();
+    let mut proof = bench.verify(before.backups[0].id(), Level::L2).await;
+    proof.level = Some(Level::L5);
+    holdfast_restore::proof::record(&bench.vault, &proof, &stranger)
+        .await
+        .unwrap();
+    let after = bench.catalog().await;
+    let kinds: Vec<FlawKind> = after.flaws.iter().map(|flaw| flaw.kind).collect();
+    assert_eq!(kinds, [FlawKind::RecordStranger; 2]);
+    for flaw in &after.flaws {
+        let text = flaw.to_string();
+        assert!(text.contains(&stranger.verifier().to_text()), "{text}");
+        assert!(text.contains("restore.trusted_signers"), "{text}");
+    }
+    assert_eq!(after.highest_revision(), before.highest_revision());
+    assert_eq!(after.backups[0].level(), Some(Level::L2));
+    let trust = Trust::in_keys([bench.signer.verifier(), stranger.verifier()]);
+    let trusting = Catalog::load(&bench.vault, &bench.cluster, &trust, None).await;
+    let trusting = trusting.unwrap();
+    assert_eq!(trusting.flaws, []);
+    assert_eq!(trusting.highest_revision(), seen.revision);
+}
+
+#[tokio::test]
+async fn a_pin_of_a_stranger_stays_a_refused_record() {
+    let bench = three([Level::L2, Level::L2, Level::L2]).await;
+    let wish = Pin {
+        id: bench.catalog().await.backups[0].id(),
+        cluster: bench.cluster.clone(),
+        number: 0,
+        is_pinned: true,
+        reason: "mine".to_owned(),
+        at: minute(5),
+    };
+    pin::set(&bench.vault, wish, &Signer::generate())
+        .await
+        .unwrap();
+    let kinds: Vec<FlawKind> = bench.catalog().await.flaws.iter().map(|f| f.kind).collect();
+    assert_eq!(kinds, [FlawKind::RecordRefused]);
+}
+
+#[tokio::test]
+async fn a_catalog_without_the_right_key_says_who_signed() {
+    let bench = three([Level::L2, Level::L2, Level::L2]).await;
+    let blind = Catalog::load(&bench.vault, &bench.cluster, &Trust::default(), None).await;
+    let strangers: Vec<String> = blind.unwrap().strangers.into_iter().collect();
+    assert_eq!(strangers, [bench.signer.verifier().to_text()]);
+    assert!(bench.catalog().await.strangers.is_empty());
+}

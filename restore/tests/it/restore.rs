@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use holdfast_policies::Level;
 use holdfast_restore::plan::{BUMP_FLOOR, NewMember};
+use holdfast_restore::rebuild::check_restore;
 use holdfast_restore::vault::layout;
 use holdfast_restore::{
     Bump, CaptureOptions, Captured, Digest, Error, ErrorKind, Identities, Keys, Manifest, Pick,
@@ -242,7 +243,13 @@ async fn a_wrong_identity_restores_nothing_and_names_who_can() {
         assert_eq!(refused.kind(), ErrorKind::Denied);
         let recipient = &captured.manifest.encryption.recipients()[0];
         assert!(refused.to_string().contains(recipient), "{refused}");
+        let early = check_restore(&bench.vault.read_only(), &plan, &keys).await;
+        assert_eq!(early.unwrap_err().to_string(), refused.to_string());
     }
+    nothing_is_left(&plan);
+    check_restore(&bench.vault.read_only(), &plan, &bench.keys)
+        .await
+        .unwrap();
     nothing_is_left(&plan);
 }
 

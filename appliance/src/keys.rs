@@ -109,6 +109,25 @@ pub(crate) fn signer(settings: &Settings) -> Result<Signer, Failure> {
 
 /// Whose signatures count here: our own key's and those of `restore.trusted_signers`.
 pub(crate) fn trust(settings: &Settings) -> Result<Trust, Failure> {
+    let trust = trusted(settings)?;
+    if trust.keys().is_empty() {
+        return Err(Failure::new(
+            ErrorName::Denied,
+            format!(
+                "no signing key at {} and none is trusted by name",
+                settings.signing_key_file().display()
+            ),
+        )
+        .next(
+            "`holdfast init` makes the keys where backups are to be taken; elsewhere put the public \
+             key (`holdfast key show` on the host that takes them) into `restore.trusted_signers`",
+        ));
+    }
+    Ok(trust)
+}
+
+/// As [`trust`], and nobody where there is no key.
+fn trusted(settings: &Settings) -> Result<Trust, Failure> {
     let mut keys = Vec::new();
     let file = settings.signing_key_file();
     if file.exists() {
@@ -118,19 +137,6 @@ pub(crate) fn trust(settings: &Settings) -> Result<Trust, Failure> {
     }
     for text in &settings.config.restore.trusted_signers {
         keys.push(trusted(text)?);
-    }
-    if keys.is_empty() {
-        return Err(Failure::new(
-            ErrorName::Denied,
-            format!(
-                "no signing key at {} and none is trusted by name",
-                file.display()
-            ),
-        )
-        .next(
-            "`holdfast init` makes the keys where backups are to be taken; elsewhere put the public \
-             key (`holdfast key show` on the host that takes them) into `restore.trusted_signers`",
-        ));
     }
     Ok(Trust::in_keys(keys))
 }
@@ -164,18 +170,35 @@ pub(crate) fn reading(settings: &Settings) -> Result<Keys, Failure> {
 
 /// As [`reading`], with the identity of a file named on the command line before any configured.
 pub(crate) fn reading_with(settings: &Settings, identity: Option<&Path>) -> Result<Keys, Failure> {
-    let mut keys = reading(settings)?;
-    if let Some(file) = identity {
-        let loaded = Identities::load(file);
-        let what = format!("the age identity {} cannot be used", file.display());
-        let loaded = loaded.or_fail(what).map_err(|failure| {
+    trust(settings)?;
+    restoring_with(settings, identity)
+}
+
+/// As [`reading_with`], on a host that may trust nobody yet: the restore names who signed, and what
+/// to say to trust them.
+pub(crate) fn restoring_with(
+    settings: &Settings,
+    identity: Option<&Path>,
+) -> Result<Keys, Failure> {
+    let trust = trusted(settings)?;
+    let Some(file) = identity else {
+        let identities = identities(settings)?;
+        return Ok(Keys { trust, identities });
+    };
+    let loaded = Identities::load(file)
+        .or_fail(format!(
+            "the age identity {} cannot be used",
+            file.display()
+        ))
+        .map_err(|failure| {
             failure.next(
                 "name the file that holds the age identity: AGE-SECRET-KEY-1... or an ssh key",
             )
         })?;
-        keys.identities = Some(loaded);
-    }
-    Ok(keys)
+    Ok(Keys {
+        trust,
+        identities: Some(loaded),
+    })
 }
 
 /// For whom backups are sealed; `None` only where the configuration says `none` in so many words.

@@ -165,6 +165,12 @@ pub(crate) fn problems(catalog: &Catalog) -> impl Iterator<Item = &Flaw> {
         .filter(|flaw| flaw.kind != FlawKind::ReleasedPresent)
 }
 
+/// Those of them that retention must not act beside: what is missing here may be what it counts on.
+/// A ledger record or a proof of a stranger hides nothing, it only does not count.
+pub(crate) fn obstacles(catalog: &Catalog) -> impl Iterator<Item = &Flaw> {
+    problems(catalog).filter(|flaw| flaw.kind != FlawKind::RecordStranger)
+}
+
 /// The backup whose id begins with `text`, or the newest.
 pub(crate) fn pick<'a>(catalog: &'a Catalog, text: Option<&str>) -> Result<&'a Backup, Failure> {
     let cluster = &catalog.cluster;

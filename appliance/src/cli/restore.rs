@@ -1,6 +1,9 @@
 //! `holdfast restore`: pick a backup, print the plan, rebuild a cluster from it.
 
-use std::path::PathBuf;
+mod hints;
+mod origin;
+
+use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 use clap::Args;
@@ -8,9 +11,9 @@ use holdfast_restore::UniqueId;
 use holdfast_restore::in_use::Reader;
 use holdfast_restore::ledger;
 use holdfast_restore::plan::NewMember;
-use holdfast_restore::rebuild::refuse_target;
+use holdfast_restore::rebuild::{check_restore, refuse_target};
 use holdfast_restore::{
-    Catalog, Error, Pick, RestoreOptions, RestorePlan, Restored, plan_restore, rebuild,
+    Catalog, Error, Pick, RestoreOptions, RestorePlan, Restored, Verifier, plan_restore, rebuild,
 };
 use serde::Serialize;
 
@@ -37,8 +40,13 @@ Examples:
   holdfast restore --revision 120000 --data-dir new.holdfast
       the newest backup whose content is not newer than that revision
   holdfast restore --target etcd --data-dir m1.etcd --name m1 \\
-      --initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380
-      a data directory that a real etcd 3.5 to 3.7 starts from; repeat for m2
+      --initial-cluster m1=http://10.0.0.1:2380
+      a data directory that a real etcd 3.5 to 3.7 starts from
+  holdfast restore --target etcd --data-dir new --all-members \\
+      --initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380,m3=http://10.0.0.3:2380
+      new/m1, new/m2 and new/m3, for one cluster; carry each to its host. Where every host is to
+      restore for itself, ask for one member with --dry-run: it prints one command for each host,
+      with the same backup, token and revision
 
 An existing directory is never touched. Clients of the old cluster are safe: revisions are bumped
 beyond anything they may have seen and everything older is compacted, so that an old watcher is
@@ -64,7 +72,8 @@ pub(crate) struct RestoreArgs {
     /// The newest backup whose content is not newer than this revision
     #[arg(long, value_name = "REVISION")]
     pub(super) revision: Option<i64>,
-    /// The source whose backups are meant, where there are several
+    /// The source whose backups are meant, where there are several; one in the vault need not be
+    /// in the configuration
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
     /// The age identity that opens the backup, instead of `restore.identity_file`
@@ -86,6 +95,10 @@ pub(crate) struct RestoreArgs {
         help_heading = "Target"
     )]
     pub(super) name: String,
+    /// Write every member of --initial-cluster, each into a folder of its name below --data-dir
+    #[arg(long, requires = "initial_cluster", help_heading = "Target",
+        conflicts_with_all = ["name", "initial_advertise_peer_urls"])]
+    pub(super) all_members: bool,
     /// The members of the new cluster, as name=peer-url pairs
     #[arg(long, value_name = "MEMBERS", help_heading = "Target")]
     pub(super) initial_cluster: Option<String>,
@@ -123,10 +136,11 @@ pub(crate) struct RestoreArgs {
 /// Prints the plan and carries it out.
 pub(crate) async fn run(args: &RestoreArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
-    let source = settings.source(args.source.as_deref())?;
-    let keys = keys::reading_with(&settings, args.identity.as_deref())?;
+    let keys = keys::restoring_with(&settings, args.identity.as_deref())?;
     let vault = vaults::read(&settings).await?;
-    let catalog = vaults::catalog_in(&vault, &settings, &source.name, &keys.trust).await?;
+    let cluster = origin::cluster(args.source.as_deref(), &settings, &vault).await?;
+    let catalog = vaults::catalog_in(&vault, &settings, &cluster, &keys.trust).await?;
+    origin::refuse_strangers(&settings, &catalog)?;
     let plan = plan(args, &catalog)?;
     let mut shape = Shape {
         is_dry_run: args.dry_run,
@@ -135,31 +149,38 @@ pub(crate) async fn run(args: &RestoreArgs, context: &Context) -> Result<ExitCod
         notes: Vec::new(),
     };
     if args.dry_run {
-        context.output.show(&shape, |shape| {
-            format!("{}\nnothing was written (--dry-run)", shape.plan)
-        })?;
+        context.output.show(&shape, |shape| dry_text(args, shape))?;
         return Ok(ExitCode::Done);
     }
     context.output.say(shape.plan.to_string())?;
     refuse_existing(&shape.plan)?;
+    refuse_unpinned(args, &shape.plan)?;
     let id = shape.plan.id;
-    let (mark, unmarked) = vaults::mark(&settings, &source.name, id, Reader::Restore).await?;
+    let (mark, unmarked) = vaults::mark(&settings, &cluster, id, Reader::Restore).await?;
     shape.notes.extend(unmarked);
     let meter = Meter::new(context.output);
     let sink = meter.sink();
     let work = async {
-        let notes = observe(&settings, &shape.plan, context).await?;
+        let what = format!("the backup {id} was not restored");
+        // What cannot succeed costs nobody a revision.
+        check_restore(&vault, &shape.plan, &keys)
+            .await
+            .or_fail(what.clone())?;
+        let by = catalog.get(id).map(|one| one.by.clone()).ok();
+        let notes = observe(&settings, &shape.plan, by.as_ref(), context).await?;
         let restored = rebuild(&vault, &shape.plan, &keys, &sink)
             .await
-            .or_fail(format!("the backup {id} was not restored"))?;
+            .or_fail(what)?;
         Ok::<_, Failure>((notes, restored))
     };
     let (notes, restored) = Box::pin(vaults::during(mark, work)).await?;
     shape.notes.extend(notes);
     meter.finish();
-    acceptance::accept(&settings, &source.name, restored.cluster_id)?;
+    acceptance::accept(&settings, &cluster, restored.cluster_id)?;
     shape.outcome = Some(restored);
-    context.output.show(&shape, text_of)?;
+    context
+        .output
+        .show(&shape, |shape| text_of(args, &settings, shape))?;
     Ok(ExitCode::Done)
 }
 
@@ -177,7 +198,11 @@ fn plan(args: &RestoreArgs, catalog: &Catalog) -> Result<RestorePlan, Failure> {
             Target::Etcd => holdfast_restore::Target::Etcd,
         },
         data_dir: args.data_dir.clone(),
-        write: vec![args.name.clone()],
+        write: if args.all_members {
+            Vec::new()
+        } else {
+            vec![args.name.clone()]
+        },
         members: members(args)?,
         bump: match args.bump_revision {
             Bump::Auto => holdfast_restore::Bump::Auto,
@@ -229,16 +254,55 @@ fn members(args: &RestoreArgs) -> Result<Vec<NewMember>, Failure> {
             }),
         }
     }
+    if args.all_members {
+        return Ok(members);
+    }
+    let count = members.len();
     let Some(own) = members.iter_mut().find(|member| member.name == args.name) else {
         return Err(Failure::usage(
             format!("the member `{}` is not in --initial-cluster", args.name),
-            "give --name one of its names",
+            "give --name one of its names, or write all of them with --all-members",
         ));
     };
-    if !args.initial_advertise_peer_urls.is_empty() {
-        own.peer_urls.clone_from(&args.initial_advertise_peer_urls);
+    let advertised = &args.initial_advertise_peer_urls;
+    if !advertised.is_empty() && own.peer_urls != *advertised {
+        if count > 1 {
+            return Err(Failure::usage(
+                format!(
+                    "--initial-cluster and --initial-advertise-peer-urls differ for `{}`",
+                    args.name
+                ),
+                "give the same URLs in both: the other members know this one by --initial-cluster",
+            ));
+        }
+        own.peer_urls.clone_from(advertised);
     }
     Ok(members)
+}
+
+/// One of several members alone: each run would choose a token and a revision of its own, and the
+/// members would be a cluster that disagrees with itself. All that differs must be said.
+fn refuse_unpinned(args: &RestoreArgs, plan: &RestorePlan) -> Result<(), Failure> {
+    let is_pinned = args.id.is_some()
+        && args.initial_cluster_token.is_some()
+        && args.bump_revision != Bump::Auto;
+    if is_pinned || hints::others(plan).next().is_none() {
+        return Ok(());
+    }
+    let commands = hints::restores(args, plan, plan.members.iter());
+    Err(Failure::usage(
+        format!(
+            "`{}` is one of {} members, and nothing says that the others get the same backup, \
+             token and revision",
+            args.name,
+            plan.members.len()
+        ),
+        format!(
+            "write all of them here with --all-members instead of --name, or restore each on its \
+             host with what is the same for all:\n    {}",
+            commands.join("\n    ")
+        ),
+    ))
 }
 
 fn refuse_existing(plan: &RestorePlan) -> Result<(), Failure> {
@@ -261,6 +325,7 @@ fn refuse_existing(plan: &RestorePlan) -> Result<(), Failure> {
 async fn observe(
     settings: &Settings,
     plan: &RestorePlan,
+    by: Option<&Verifier>,
     context: &Context,
 ) -> Result<Vec<String>, Failure> {
     let now = context.clock.now();
@@ -286,6 +351,12 @@ async fn observe(
         Err(failure) => Err(failure),
     };
     Ok(match recorded {
+        Ok(()) if by.is_some_and(|key| *key != signer.verifier()) => vec![format!(
+            "the new revision is in the vault's ledger signed by this host's key: the appliance \
+             that took the backup reports the record and does not count it until its \
+             `restore.trusted_signers` has {}",
+            signer.verifier().to_text()
+        )],
         Ok(()) => Vec::new(),
         // In a disaster a vault that can only be read must do.
         Err(failure) => vec![format!(
@@ -295,24 +366,50 @@ async fn observe(
     })
 }
 
-fn text_of(shape: &Shape) -> String {
+fn dry_text(args: &RestoreArgs, shape: &Shape) -> String {
+    let mut lines = vec![shape.plan.to_string()];
+    if hints::others(&shape.plan).next().is_some() {
+        lines.push("one cluster, each member on its host:".to_owned());
+        let commands = hints::restores(args, &shape.plan, shape.plan.members.iter());
+        lines.extend(commands.iter().map(|command| format!("  {command}")));
+    }
+    lines.push("nothing was written (--dry-run)".to_owned());
+    lines.join("\n")
+}
+
+fn text_of(args: &RestoreArgs, settings: &Settings, shape: &Shape) -> String {
     let Some(outcome) = &shape.outcome else {
         return String::new();
     };
     let plan = &shape.plan;
+    let keys = match outcome.keys {
+        1 => "1 key".to_owned(),
+        count => format!("{count} keys"),
+    };
     let mut lines = vec![format!(
-        "restored: {} keys, revision {} (HashKV {} at {} before the bump), cluster {:x}",
-        outcome.keys, outcome.revision, outcome.hash_kv, plan.revision, outcome.cluster_id
+        "restored: {keys}, revision {} (HashKV {} at {} before the bump), cluster {:x}",
+        outcome.revision, outcome.hash_kv, plan.revision, outcome.cluster_id
     )];
     lines.extend(shape.notes.iter().map(|note| format!("note: {note}")));
-    let program = match plan.target {
-        holdfast_restore::Target::Holdfast => "holdfast store",
-        holdfast_restore::Target::Etcd => "etcd",
-    };
-    lines.extend(outcome.written.iter().map(|member| {
-        let (name, dir) = (&member.name, member.data_dir.display());
-        format!("start it: {program} --name {name} --data-dir {dir}")
-    }));
+    let others = hints::restores(args, plan, hints::others(plan));
+    lines.extend(others.iter().map(|one| format!("on its host: {one}")));
+    let store = settings.store_dir();
+    let is_store = |dir: &Path| std::path::absolute(dir).ok() == std::path::absolute(&store).ok();
+    let is_served = settings.config.store.enabled
+        && plan.target == holdfast_restore::Target::Holdfast
+        && outcome.written.len() == 1;
+    for member in &outcome.written {
+        let start = hints::start(plan, member);
+        lines.push(match is_served {
+            true if is_store(&member.data_dir) => "start it: holdfast run".to_owned(),
+            true => format!(
+                "start it: {start}\nor move it to {} (where nothing may be) and start it: holdfast \
+                 run",
+                store.display()
+            ),
+            false => format!("start it: {start}"),
+        });
+    }
     lines.join("\n")
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn plan_confirmed(
             )
             .next("retention acts only after a verified backup: `holdfast backup verify` makes one")
         })?;
-    let listing = if vaults::problems(catalog).next().is_none() {
+    let listing = if vaults::obstacles(catalog).next().is_none() {
         Listing::Complete
     } else {
         Listing::Incomplete
@@ -57,7 +57,7 @@ pub(crate) fn plan_confirmed(
         )
         .because(&refusal)
         .next("look at what the reason names; nothing is removed until it is cleared");
-        vaults::problems(catalog).fold(failure, |failure, flaw| {
+        vaults::obstacles(catalog).fold(failure, |failure, flaw| {
             failure.because_of(flaw.to_string())
         })
     })

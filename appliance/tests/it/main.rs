@@ -15,6 +15,7 @@ mod kill;
 #[path = "../../../store/tests/it/long.rs"]
 mod long;
 mod reference;
+mod restoring;
 mod shapes;
 #[path = "../../../store/tests/it/small_disk.rs"]
 #[expect(dead_code, reason = "the tests of the store use more of it")]

@@ -1,0 +1,222 @@
+//! Restores that a person could get wrong: several members, another host, the wrong key.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::{Client, Ended, Place, free_port};
+
+/// An appliance whose source is called `real`, with one backup in its vault; its daemon is gone.
+async fn backed_up() -> Place {
+    let place = Place::new();
+    let port = free_port();
+    place.init(port, "null", "null").await;
+    let file = place.path().join("holdfast.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("- name: bundled", "- name: real")).unwrap();
+    let mut daemon = place.spawn(&["run"], "daemon.log");
+    Client::connect(port).await.put("k", "v").await;
+    place.run(&["backup", "now"]).await.expect(0);
+    daemon.kill().await.unwrap();
+    place
+}
+
+fn failure(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.complained).unwrap()
+}
+
+/// The commands that a text offers, each as its words.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let lines = text.lines().map(str::trim);
+    let offered = lines.filter_map(|line| line.strip_prefix("holdfast restore "));
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect();
+    offered.map(words).collect()
+}
+
+/// Runs a command that was offered, for its plan and outcome.
+async fn run(place: &Place, words: &[String]) -> Value {
+    let mut all = vec!["restore", "-w", "json"];
+    all.extend(words.iter().map(String::as_str));
+    place.run(&all).await.expect(0).json()
+}
+
+const MEMBERS: &str = "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:3380,m3=http://127.0.0.1:4380";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_restored_one_by_one_have_one_cluster_and_one_revision() {
+    let place = backed_up().await;
+    let words = [
+        "restore",
+        "--latest",
+        "--target",
+        "etcd",
+        "--data-dir",
+        "m1.etcd",
+        "--name",
+        "m1",
+        "--initial-cluster",
+        MEMBERS,
+        "--initial-cluster-token",
+        "t1",
+    ];
+    let ledger = place
+        .path()
+        .join("holdfast-data/vault/clusters/real/ledger");
+    let before = files(&ledger).len();
+    let mut json = words.to_vec();
+    json.extend(["-w", "json"]);
+    let refused = place.run(&json).await.expect(2);
+    assert!(!place.path().join("m1.etcd").exists());
+    assert_eq!(files(&ledger).len(), before, "it cost nobody a revision");
+    let next = failure(&refused)["next"].as_str().unwrap().to_owned();
+    assert!(next.contains("--all-members"), "{next}");
+    let offered = commands(&next);
+    assert_eq!(offered.len(), 3, "{next}");
+
+    let mut clusters = Vec::new();
+    for (number, words) in offered.iter().enumerate() {
+        let done = run(&place, words).await;
+        let outcome = &done["outcome"];
+        let dir = format!("m{}.etcd/member/snap/db", number + 1);
+        assert!(place.path().join(dir).is_file(), "{done}");
+        clusters.push((outcome["cluster_id"].clone(), outcome["revision"].clone()));
+    }
+    assert!(
+        clusters.iter().all(|one| *one == clusters[0]),
+        "{clusters:?}"
+    );
+
+    // The dry run offers the same, and the text after one member names the others.
+    let mut dry = words.to_vec();
+    dry.push("--dry-run");
+    let said = place.run(&dry).await.expect(0).said;
+    assert_eq!(commands(&said).len(), 3, "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_members_are_written_by_one_run_which_says_how_to_start_each() {
+    let place = backed_up().await;
+    let words = [
+        "restore",
+        "--latest",
+        "--target",
+        "etcd",
+        "--data-dir",
+        "new",
+        "--all-members",
+        "--initial-cluster",
+        MEMBERS,
+    ];
+    let said = place.run(&words).await.expect(0).said;
+    assert!(said.contains("1 key,"), "{said}");
+    for (name, port) in [("m1", 2380), ("m2", 3380), ("m3", 4380)] {
+        let dir = place.path().join("new").join(name);
+        assert!(dir.join("member/snap/db").is_file(), "{said}");
+        let start = format!(
+            "etcd --name {name} --data-dir new/{name} --listen-peer-urls http://127.0.0.1:{port} \
+             --listen-client-urls http://127.0.0.1:{}",
+            port - 1
+        );
+        assert!(said.contains(&start), "{said}");
+    }
+    let one = place
+        .run(&["restore", "--latest", "--data-dir", "new.holdfast"])
+        .await
+        .expect(0);
+    assert!(one.said.contains("holdfast-data/store"), "{one:?}");
+    assert!(one.said.contains("holdfast run"), "{one:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_identity_that_opens_nothing_costs_nobody_a_revision() {
+    let place = backed_up().await;
+    place
+        .run(&["key", "generate", "--dir", "other"])
+        .await
+        .expect(0);
+    let vault = place
+        .path()
+        .join("holdfast-data/vault/clusters/real/ledger");
+    let local = place.path().join("holdfast-data/ledger/real.json");
+    let before = (files(&vault), std::fs::read(&local).unwrap());
+    let words = [
+        "restore",
+        "--latest",
+        "--data-dir",
+        "new",
+        "--identity",
+        "other/identity.age",
+    ];
+    place.run(&words).await.expect(13);
+    assert_eq!((files(&vault), std::fs::read(&local).unwrap()), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_host_with_the_identity_alone_is_told_whom_to_trust_and_harms_nothing() {
+    let home = backed_up().await;
+    let signer = home.run(&["key", "show", "-w", "json"]).await.json()["trusted_signers"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let host = Place::new();
+    let vault = home.path().join("holdfast-data/vault");
+    let set = format!("restore.vault={{local: {{path: {}}}}}", vault.display());
+    let identity = home.path().join("holdfast-data/keys/identity.age");
+    let base = [
+        "restore",
+        "--latest",
+        "--data-dir",
+        "new",
+        "--identity",
+        identity.to_str().unwrap(),
+        "--set",
+        &set,
+        "-w",
+        "json",
+    ];
+    let unnamed = host.run(&base).await.expect(10);
+    let next = failure(&unnamed)["next"].to_string();
+    assert!(next.contains("real"), "{next}");
+
+    let mut named = base.to_vec();
+    named.extend(["--source", "real"]);
+    let stranger = failure(&host.run(&named).await.expect(13));
+    assert!(stranger["why"].to_string().contains(&signer), "{stranger}");
+    let next = stranger["next"].as_str().unwrap();
+    let trust = next
+        .split('\'')
+        .find(|text| text.starts_with("restore.trusted_signers="))
+        .unwrap();
+
+    // A host that has a signing key of its own, as one that ran `init` does.
+    host.run(&["key", "generate", "--dir", "holdfast-data/keys"])
+        .await
+        .expect(0);
+    named.extend(["--set", trust]);
+    let done = host.run(&named).await.expect(0).json();
+    let note = done["notes"].to_string();
+    assert!(note.contains("trusted_signers"), "{note}");
+
+    // At home the record is reported with its cure, and housekeeping goes on.
+    let listed = home.run(&["backup", "list"]).await.expect(12);
+    assert!(listed.said.contains("signed by a stranger"), "{listed:?}");
+    assert!(
+        listed.said.contains("restore.trusted_signers"),
+        "{listed:?}"
+    );
+    home.run(&[
+        "backup",
+        "prune",
+        "--set",
+        "policies.retention.count_from=L2",
+    ])
+    .await
+    .expect(0);
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|one| one.unwrap().path()).collect();
+    files.sort();
+    files
+}

@@ -86,8 +86,12 @@ impl BackupReport {
             .level
             .map_or("unproven".to_owned(), |level| level.to_string());
         format!(
-            "{} {level} revision {} {} keys in {:.1} s",
-            self.id, self.revision, self.keys, self.seconds
+            "{} {level} revision {}, {} {} in {:.1} s",
+            self.id,
+            self.revision,
+            self.keys,
+            if self.keys == 1 { "key" } else { "keys" },
+            self.seconds
         )
     }
 }

@@ -200,7 +200,13 @@ fn manifest_rows(manifest: &Manifest) -> Vec<(&'static str, String)> {
         ),
         ("taken", format!("{began} to {ended}")),
         ("place", format!("{sequence} of generation {generation}")),
-        ("revision", format!("{revision}, compacted at {compacted}")),
+        (
+            "revision",
+            match compacted {
+                ..=0 => format!("{revision}, never compacted"),
+                1.. => format!("{revision}, compacted at {compacted}"),
+            },
+        ),
         (
             "content",
             format!("{} keys, {} leases", content.keys, content.leases),

@@ -124,7 +124,7 @@ const POLICY_KEYS: [(&str, &str, &str); 26] = [
     (
         "retention",
         "count_from",
-        "Level from which a backup counts for the rules. Where no identity is at hand nothing passes L0: say `L0` there and let another host prove.",
+        "Level from which a backup counts for the rules. Where no identity is at hand nothing passes L0: say `L0` there and let another host prove. One that does not count yet and is not damaged stays while the rules would keep it if it counted.",
     ),
     (
         "retention",

@@ -65,35 +65,80 @@ impl RetentionPolicy {
         Ok(self.conclude(&chain, &kept))
     }
 
-    /// The `keep_` rules, over the backups that count, newest first.
+    /// The `keep_` rules, newest first, over the backups that count. One that does not count yet
+    /// stays while a rule would keep it if it counted, and takes nobody's place.
     fn apply_rules(&self, chain: &[&BackupFact], kept: &mut Kept) {
-        let counted = || {
+        let newest_first = || {
             chain
                 .iter()
                 .rev()
-                .filter(|fact| fact.holds_at(self.count_from))
+                .map(|fact| (*fact, fact.holds_at(self.count_from)))
+                // What is newer than all that count awaits verification in any case.
+                .skip_while(|(_, counts)| !counts)
+                .filter(|(fact, _)| fact.is_signed && !fact.is_damaged)
         };
-        for (place, fact) in (1..=self.keep_last).zip(counted()) {
-            kept.add(fact.id, KeepReason::Last(place));
+        let mut places = 0;
+        for (fact, counts) in newest_first() {
+            if places >= self.keep_last {
+                break;
+            }
+            if counts {
+                places += 1;
+                kept.add(fact.id, KeepReason::Last(places));
+            } else {
+                kept.add_unverified(fact.id, "keep_last");
+            }
         }
         let rules: [CalendarRule; 5] = [
-            (Calendar::Hour, self.keep_hourly, KeepReason::Hourly),
-            (Calendar::Day, self.keep_daily, KeepReason::Daily),
-            (Calendar::Week, self.keep_weekly, KeepReason::Weekly),
-            (Calendar::Month, self.keep_monthly, KeepReason::Monthly),
-            (Calendar::Year, self.keep_yearly, KeepReason::Yearly),
+            (
+                Calendar::Hour,
+                self.keep_hourly,
+                KeepReason::Hourly,
+                "keep_hourly",
+            ),
+            (
+                Calendar::Day,
+                self.keep_daily,
+                KeepReason::Daily,
+                "keep_daily",
+            ),
+            (
+                Calendar::Week,
+                self.keep_weekly,
+                KeepReason::Weekly,
+                "keep_weekly",
+            ),
+            (
+                Calendar::Month,
+                self.keep_monthly,
+                KeepReason::Monthly,
+                "keep_monthly",
+            ),
+            (
+                Calendar::Year,
+                self.keep_yearly,
+                KeepReason::Yearly,
+                "keep_yearly",
+            ),
         ];
         let zone = self.time_zone.tz();
-        for (calendar, count, reason) in rules {
-            let mut seen = BTreeSet::new();
-            let newest_of_each =
-                counted().filter(|fact| seen.insert(calendar.bucket(fact.time, zone)));
-            for (place, fact) in (1..=count).zip(newest_of_each) {
-                kept.add(fact.id, reason(place));
+        for (calendar, count, reason, name) in rules {
+            let (mut seen, mut places) = (BTreeSet::new(), 0);
+            for (fact, counts) in newest_first() {
+                if places >= count {
+                    break;
+                }
+                let bucket = calendar.bucket(fact.time, zone);
+                if !counts && !seen.contains(&bucket) {
+                    kept.add_unverified(fact.id, name);
+                } else if counts && seen.insert(bucket) {
+                    places += 1;
+                    kept.add(fact.id, reason(places));
+                }
             }
         }
         // An age has to be measured from something trusted: the newest that counts.
-        if let (Some(within), Some(newest)) = (self.keep_within, counted().next()) {
+        if let (Some(within), Some((newest, _))) = (self.keep_within, newest_first().next()) {
             let signed = chain.iter().filter(|fact| fact.is_signed);
             for fact in signed.filter(|fact| newest.time - fact.time <= within.as_delta()) {
                 kept.add(fact.id, KeepReason::Within);
@@ -230,8 +275,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A length of calendar, how many of it are kept, and the reason given for the n-th.
-type CalendarRule = (Calendar, u32, fn(u32) -> KeepReason);
+/// A length of calendar, how many of it are kept, the reason given for the n-th, and its name.
+type CalendarRule = (Calendar, u32, fn(u32) -> KeepReason, &'static str);
 
 /// Reasons to keep, by backup.
 #[derive(Debug, Default)]
@@ -240,6 +285,15 @@ struct Kept(BTreeMap<SnapshotId, BTreeSet<KeepReason>>);
 impl Kept {
     fn add(&mut self, id: SnapshotId, reason: KeepReason) {
         self.0.entry(id).or_default().insert(reason);
+    }
+
+    /// Named for the first rule that would keep it: one is enough.
+    fn add_unverified(&mut self, id: SnapshotId, rule: &'static str) {
+        let reasons = self.0.entry(id).or_default();
+        let is_named = |reason: &KeepReason| matches!(reason, KeepReason::NotVerified { .. });
+        if !reasons.iter().any(is_named) {
+            reasons.insert(KeepReason::NotVerified { rule });
+        }
     }
 
     fn has(&self, id: SnapshotId) -> bool {

@@ -42,6 +42,11 @@ pub enum KeepReason {
     NeededBy(SnapshotId),
     /// Newer than the newest verified one; it may yet be verified.
     AwaitsVerification,
+    /// Not verified far enough to count, and not damaged: a rule would keep it if it counted.
+    NotVerified {
+        /// The setting that would.
+        rule: &'static str,
+    },
     /// No trusted key signed it. It counts for nothing, and retention does not touch what it
     /// cannot vouch for.
     Unsigned,
@@ -53,7 +58,7 @@ pub enum KeepReason {
 pub enum ReleaseReason {
     /// Verified, and no rule keeps it.
     NoRule,
-    /// Never verified far enough to count, and newer ones were.
+    /// Never verified far enough to count, and no rule would keep it if it did.
     NeverVerified,
     /// Its last verification found damage, and newer ones are good.
     Damaged,
@@ -77,6 +82,9 @@ impl fmt::Display for KeepReason {
             Self::Within => f.write_str("keep_within"),
             Self::NeededBy(id) => write!(f, "needed by {id}"),
             Self::AwaitsVerification => f.write_str("awaits verification"),
+            Self::NotVerified { rule } => {
+                write!(f, "not verified yet, would be kept by {rule}")
+            }
             Self::Unsigned => f.write_str("not signed by a trusted key, not ours to remove"),
         }
     }
@@ -86,7 +94,9 @@ impl fmt::Display for ReleaseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoRule => "no rule keeps it",
-            Self::NeverVerified => "never verified far enough to count, newer ones were",
+            Self::NeverVerified => {
+                "never verified far enough to count, and no rule would keep it if it did"
+            }
             Self::Damaged => "damaged, newer ones are good",
         })
     }

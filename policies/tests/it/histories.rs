@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_policies::{
-    BackupFact, ByteSize, Generation, Level, Listing, Refusal, RetentionInput, RetentionPlan,
-    RetentionPolicy, Sequence, SnapshotId, Span, Verdict,
+    BackupFact, ByteSize, Generation, KeepReason, Level, Listing, Refusal, RetentionInput,
+    RetentionPlan, RetentionPolicy, Sequence, SnapshotId, Span, Verdict,
 };
 
 use crate::long::rounds;
@@ -157,6 +157,42 @@ fn check_plan(policy: &RetentionPolicy, facts: &[BackupFact], plan: &RetentionPl
         );
     }
     check_days(policy, &newest, &released);
+    check_unverified(policy, facts, &newest, plan);
+}
+
+/// What is not verified yet goes only when the rules would let it go if it counted.
+fn check_unverified(
+    policy: &RetentionPolicy,
+    facts: &[BackupFact],
+    counted: &[&BackupFact],
+    plan: &RetentionPlan,
+) {
+    let day = |fact: &BackupFact| fact.time.with_timezone(&policy.time_zone.tz()).date_naive();
+    let kept = |decision: &holdfast_policies::Decision| match &decision.verdict {
+        Verdict::Keep(reasons) => reasons.clone(),
+        Verdict::Release(_) | Verdict::Defer(_) => Vec::new(),
+    };
+    let is_unverified = |reason: &KeepReason| matches!(reason, KeepReason::NotVerified { .. });
+    for decision in &plan.decisions {
+        let fact = facts.iter().find(|fact| fact.id == decision.id).unwrap();
+        let reasons = kept(decision);
+        let counts = fact.holds_at(policy.count_from);
+        if counts || !fact.is_signed || fact.is_damaged {
+            assert!(!reasons.iter().any(is_unverified), "{decision}");
+            continue;
+        }
+        let newer = || counted.iter().filter(|one| one.sequence > fact.sequence);
+        let is_among_last = newer().count() < usize::try_from(policy.keep_last).unwrap();
+        let days: BTreeSet<_> = newer().map(|one| day(one)).collect();
+        let is_of_a_day =
+            !days.contains(&day(fact)) && days.len() < usize::try_from(policy.keep_daily).unwrap();
+        if is_among_last || is_of_a_day {
+            assert!(
+                !reasons.is_empty(),
+                "would be kept if it counted: {decision}"
+            );
+        }
+    }
 }
 
 fn check_floor(policy: &RetentionPolicy, facts: &[BackupFact], released: &BTreeSet<SnapshotId>) {
@@ -285,5 +321,96 @@ fn a_clock_set_by_ten_years_releases_nothing() {
                 | Refusal::NeedMissing { .. }
         );
         assert!(is_named, "seed {seed}: {refusal}");
+    }
+}
+
+#[test]
+fn an_unverified_backup_goes_only_when_it_would_go_if_it_counted() {
+    let mut gone = 0;
+    for seed in 0..rounds(20_000, 200_000) {
+        let mut random = Random::new(seed);
+        let policy = policy(&mut random);
+        let (facts, input) = history(&mut random, &policy);
+        let Ok(plan) = policy.plan(&facts, &input) else {
+            continue;
+        };
+        for id in &plan.release {
+            let place = facts.iter().position(|fact| fact.id == *id).unwrap();
+            if facts[place].is_damaged || facts[place].holds_at(policy.count_from) {
+                continue;
+            }
+            let mut counting = facts.clone();
+            counting[place].level = Some(policy.count_from);
+            let again = policy.plan(&counting, &input).unwrap();
+            let decision = again.decisions.iter().find(|one| one.id == *id).unwrap();
+            let Verdict::Keep(reasons) = &decision.verdict else {
+                gone += 1;
+                continue;
+            };
+            // The floor takes the best proven, not the untried.
+            let is_floor = |reason: &KeepReason| {
+                matches!(
+                    reason,
+                    KeepReason::BestProven { .. } | KeepReason::Proven { .. }
+                )
+            };
+            assert!(reasons.iter().all(is_floor), "seed {seed}: {decision}");
+        }
+    }
+    assert!(gone > 1_000, "only {gone}: the histories are too tame");
+}
+
+#[test]
+fn untried_backups_outlive_the_first_verified_one() {
+    let policy = RetentionPolicy::default();
+    let start = DateTime::from_timestamp(1_760_000_000, 0).unwrap();
+    let fact = |number: u8, level: Option<Level>| {
+        let time = start + TimeDelta::minutes(i64::from(number));
+        BackupFact {
+            id: SnapshotId::new(time, [number; 10]),
+            generation: Generation::FIRST,
+            sequence: Sequence(u64::from(number)),
+            time,
+            observed: None,
+            revision: i64::from(number),
+            size: ByteSize::new(1),
+            level,
+            is_signed: true,
+            is_damaged: false,
+            is_pinned: false,
+            is_in_use: false,
+            needs: Vec::new(),
+        }
+    };
+    // No identity was at hand, a verification did not come to its end: then one is verified.
+    let mut facts: Vec<BackupFact> = (1..=4)
+        .map(|number| fact(number, Some(Level::L0)))
+        .collect();
+    facts[1].level = None;
+    for number in 5..=11 {
+        facts.push(fact(number, Some(Level::L2)));
+        let newest = facts.last().unwrap();
+        let input = RetentionInput {
+            occasion: newest.id,
+            now: newest.time,
+            vault_now: None,
+            listing: Listing::Complete,
+            confirmed: None,
+        };
+        let plan = policy.plan(&facts, &input).unwrap();
+        // Six that count come before any that is untried; then the hour has a verified one.
+        let expected = if number < 10 {
+            0
+        } else {
+            4 + usize::from(number > 10)
+        };
+        assert_eq!(plan.release.len(), expected, "{plan}");
+        if number == 5 {
+            assert!(
+                plan.to_string()
+                    .contains("L0 keep: not verified yet, would be kept by keep_last\n"),
+                "{plan}"
+            );
+        }
     }
 }

@@ -59,26 +59,18 @@ impl RetentionPolicy {
         guard::check(self, &chain, input)?;
         let mut kept = Kept::default();
         self.apply_rules(&chain, &mut kept);
+        self.apply_calendar(&chain, &mut kept);
         self.apply_floor(&chain, &mut kept);
         keep_what_must_not_go(&chain, self.count_from, &mut kept);
         keep_what_is_needed(&chain, &mut kept);
         Ok(self.conclude(&chain, &kept))
     }
 
-    /// The `keep_` rules, newest first, over the backups that count. One that does not count yet
-    /// stays while a rule would keep it if it counted, and takes nobody's place.
+    /// `keep_last` and `keep_within`. A backup that does not count yet stays while a rule would
+    /// keep it if it counted, and takes nobody's place.
     fn apply_rules(&self, chain: &[&BackupFact], kept: &mut Kept) {
-        let newest_first = || {
-            chain
-                .iter()
-                .rev()
-                .map(|fact| (*fact, fact.holds_at(self.count_from)))
-                // What is newer than all that count awaits verification in any case.
-                .skip_while(|(_, counts)| !counts)
-                .filter(|(fact, _)| fact.is_signed && !fact.is_damaged)
-        };
         let mut places = 0;
-        for (fact, counts) in newest_first() {
+        for (fact, counts) in self.newest_first(chain) {
             if places >= self.keep_last {
                 break;
             }
@@ -89,6 +81,19 @@ impl RetentionPolicy {
                 kept.add_unverified(fact.id, "keep_last");
             }
         }
+        // An age has to be measured from something trusted: the newest that counts.
+        if let (Some(within), Some((newest, _))) =
+            (self.keep_within, self.newest_first(chain).next())
+        {
+            let signed = chain.iter().filter(|fact| fact.is_signed);
+            for fact in signed.filter(|fact| newest.time - fact.time <= within.as_delta()) {
+                kept.add(fact.id, KeepReason::Within);
+            }
+        }
+    }
+
+    /// The rules by length of calendar, in the same way.
+    fn apply_calendar(&self, chain: &[&BackupFact], kept: &mut Kept) {
         let rules: [CalendarRule; 5] = [
             (
                 Calendar::Hour,
@@ -124,7 +129,7 @@ impl RetentionPolicy {
         let zone = self.time_zone.tz();
         for (calendar, count, reason, name) in rules {
             let (mut seen, mut places) = (BTreeSet::new(), 0);
-            for (fact, counts) in newest_first() {
+            for (fact, counts) in self.newest_first(chain) {
                 if places >= count {
                     break;
                 }
@@ -137,13 +142,21 @@ impl RetentionPolicy {
                 }
             }
         }
-        // An age has to be measured from something trusted: the newest that counts.
-        if let (Some(within), Some((newest, _))) = (self.keep_within, newest_first().next()) {
-            let signed = chain.iter().filter(|fact| fact.is_signed);
-            for fact in signed.filter(|fact| newest.time - fact.time <= within.as_delta()) {
-                kept.add(fact.id, KeepReason::Within);
-            }
-        }
+    }
+
+    /// Signed and undamaged ones, and whether they count, from the newest that does. What is newer
+    /// than that awaits verification in any case.
+    fn newest_first<'a>(
+        &self,
+        chain: &'a [&'a BackupFact],
+    ) -> impl Iterator<Item = (&'a BackupFact, bool)> {
+        let count_from = self.count_from;
+        chain
+            .iter()
+            .rev()
+            .map(move |fact| (*fact, fact.holds_at(count_from)))
+            .skip_while(|(_, counts)| !counts)
+            .filter(|(fact, _)| fact.is_signed && !fact.is_damaged)
     }
 
     /// The newest proven backups, and the best others while those are too few.

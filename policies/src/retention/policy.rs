@@ -27,8 +27,9 @@ pub struct RetentionPolicy {
     /// there are fewer, the best proven others stay in their place. Default: 1, at least 1.
     pub min_proven: u32,
     /// Level from which a backup counts for the rules. Default: `L2`. Where no identity is at
-    /// hand to decrypt with, nothing passes L0; say `L0` there, and let another host prove. One that does not count yet and is
-    /// not damaged stays while the rules would keep it if it counted, in nobody's place.
+    /// hand to decrypt with, nothing passes L0; say `L0` there, and let another host prove. One
+    /// that does not count yet and is not damaged stays while the rules would keep it if it
+    /// counted, in nobody's place.
     pub count_from: Level,
     /// Zone whose hours, days, weeks, months and years are meant. Default: `UTC`.
     pub time_zone: TimeZone,

@@ -109,7 +109,7 @@ pub(crate) fn signer(settings: &Settings) -> Result<Signer, Failure> {
 
 /// Whose signatures count here: our own key's and those of `restore.trusted_signers`.
 pub(crate) fn trust(settings: &Settings) -> Result<Trust, Failure> {
-    let trust = trusted(settings)?;
+    let trust = known_signers(settings)?;
     if trust.keys().is_empty() {
         return Err(Failure::new(
             ErrorName::Denied,
@@ -127,7 +127,7 @@ pub(crate) fn trust(settings: &Settings) -> Result<Trust, Failure> {
 }
 
 /// As [`trust`], and nobody where there is no key.
-fn trusted(settings: &Settings) -> Result<Trust, Failure> {
+fn known_signers(settings: &Settings) -> Result<Trust, Failure> {
     let mut keys = Vec::new();
     let file = settings.signing_key_file();
     if file.exists() {
@@ -180,7 +180,7 @@ pub(crate) fn restoring_with(
     settings: &Settings,
     identity: Option<&Path>,
 ) -> Result<Keys, Failure> {
-    let trust = trusted(settings)?;
+    let trust = known_signers(settings)?;
     let Some(file) = identity else {
         let identities = identities(settings)?;
         return Ok(Keys { trust, identities });

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use holdfast_restore::{Identities, Verifier};
+use holdfast_restore::Verifier;
 use serde::Serialize;
 
 use super::dispatch::Context;

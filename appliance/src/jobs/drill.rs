@@ -97,8 +97,8 @@ impl DrillWords {
 }
 
 impl Outcome for DrillOutcome {
-    /// A drill that could not ask everything has proven nothing either way, and one that met another
-    /// has not begun.
+    /// A drill that could not ask everything has proven nothing either way, and one that met
+    /// another has not begun.
     fn is_worth_retrying(&self) -> bool {
         match self {
             Ok(report) => report.outcome == DrillVerdict::Inconclusive,

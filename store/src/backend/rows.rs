@@ -71,8 +71,8 @@ impl<'txn> Rows<'txn> {
         Ok(())
     }
 
-    /// Adds the rows that `fill` pushes behind all that the table holds: they have to come in order.
-    /// Many times as fast as [`Rows::put`] for each, and leaves full pages.
+    /// Adds the rows that `fill` pushes behind all that the table holds: they have to come in
+    /// order. Many times as fast as [`Rows::put`] for each, and leaves full pages.
     pub(crate) fn append<T>(
         &mut self,
         table: Table,

@@ -240,8 +240,8 @@ impl Blocks {
         }
     }
 
-    /// Counts the keys of `reach` that exist at `at`: of a block that lies within it and has no newer
-    /// change, by what is known of it. Stops at the end of a block after `steps` blocks and keys
+    /// Counts the keys of `reach` that exist at `at`: of a block that lies within it and has no
+    /// newer change, by what is known of it. Stops at the end of a block after `steps` blocks and keys
     /// looked at; answers the count and where to go on. `last` says what happened last to a key,
     /// `is_there` whether it exists at `at`.
     pub(super) fn count(

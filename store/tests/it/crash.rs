@@ -1,6 +1,7 @@
 //! Power is lost at every operation of a fixed workload, with unsynced writes lost, reordered and
 //! torn, and lost again while the store recovers. The store must open, hold everything that was
-//! durable, and be exactly the state of the log entry it says it is at.
+//! durable, be exactly the state of the log entry it says it is at, and reach the state of every
+//! later entry that was acknowledged when the log, which is durable before, is applied again.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -11,7 +12,7 @@ pub(crate) mod disk;
 pub(crate) mod workload;
 
 use self::disk::{Dice, Disk, Wreckage};
-use self::workload::{Run, content, open, run};
+use self::workload::{Run, content, entry, open, run};
 use crate::long::rounds;
 
 /// One in so many loses power again while it recovers.
@@ -73,7 +74,7 @@ fn examine(run: &Run, at: usize, bytes: Vec<u8>, image: usize, dice: &mut Dice) 
         bytes
     };
     let opened = open(Disk::new(disk, false));
-    let (applier, state) = opened.unwrap_or_else(|error| panic!("image {image}: {error:?}"));
+    let (mut applier, state) = opened.unwrap_or_else(|error| panic!("image {image}: {error:?}"));
     let index = applier.applied().map_or(0, |applied| applied.index);
     if let Some((_, promised)) = promised {
         assert!(
@@ -87,5 +88,21 @@ fn examine(run: &Run, at: usize, bytes: Vec<u8>, image: usize, dice: &mut Dice) 
     );
     if index >= 1 {
         assert_eq!(&applier.membership().unwrap().encoded[..], b"first");
+    }
+    // What was answered is in the log before: applied again, it is all there.
+    let acknowledged = run.acknowledged(at);
+    assert!(
+        index <= acknowledged,
+        "image {image}: at {index}, only {acknowledged} was acknowledged"
+    );
+    if index < acknowledged {
+        let again: Vec<_> = (index + 1..=acknowledged).map(entry).collect();
+        applier
+            .apply(again)
+            .unwrap_or_else(|error| panic!("image {image}: {error:?}"));
+        assert!(
+            content(&state).unwrap() == run.contents[&acknowledged],
+            "image {image}: entries {index} to {acknowledged} did not come back"
+        );
     }
 }

@@ -135,6 +135,22 @@ pub(crate) struct Run {
     pub(crate) contents: BTreeMap<u64, Vec<u8>>,
     /// Operations of the storage at which an index had become durable.
     pub(crate) durable: Vec<(usize, u64)>,
+    /// Operations of the storage at which the application of an index had come to its end.
+    answered: Vec<(usize, u64)>,
+}
+
+impl Run {
+    /// The newest entry in the log when power is lost before operation `at`: the one that was
+    /// being applied, which the log holds already.
+    pub(crate) fn acknowledged(&self, at: usize) -> u64 {
+        let whole = self
+            .answered
+            .partition_point(|(position, _)| *position <= at);
+        let last = self.answered.len() - 1;
+        self.answered
+            .get(whole.min(last))
+            .map_or(0, |(_, index)| *index)
+    }
 }
 
 pub(crate) fn run() -> Run {
@@ -142,6 +158,7 @@ pub(crate) fn run() -> Run {
     let (mut applier, state) = open(disk.clone()).unwrap();
     let mut contents = BTreeMap::from([(0, content(&state).unwrap())]);
     let mut durable = vec![(disk.position(), 0)];
+    let mut answered = Vec::new();
     let mut next = 1;
     while next <= ENTRIES {
         let size = 1 + next % 4;
@@ -149,6 +166,7 @@ pub(crate) fn run() -> Run {
             // One entry a batch here: the content after each is wanted.
             applier.apply(vec![entry(index)]).unwrap();
             contents.insert(index, content(&state).unwrap());
+            answered.push((disk.position(), index));
         }
         next += size;
         if next.is_multiple_of(5) {
@@ -164,5 +182,6 @@ pub(crate) fn run() -> Run {
         disk,
         contents,
         durable,
+        answered,
     }
 }

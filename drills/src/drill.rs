@@ -186,9 +186,9 @@ impl<'a> Case<'a> {
     async fn plan(mut self, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Planned> {
         match self.within(self.choose(vault, keys)).await {
             Err(error) => Err(self.broken(None, error)),
-            Ok((plan, manifest)) => {
+            Ok((plan, manifest, newest_backed_up)) => {
                 self.report.backup = Some(backup_record(&plan, &manifest));
-                self.report.rpo = Some(rpo_record(self.options, &plan));
+                self.report.rpo = Some(rpo_record(self.options, &plan, newest_backed_up));
                 self.enter(Phase::Restore);
                 Ok(Drill {
                     case: self,
@@ -198,18 +198,26 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// The plan, the manifest, and the newest revision in any backup of the same history.
     async fn choose(
         &self,
         vault: &Vault<ReadOnly>,
         keys: &Keys,
-    ) -> Result<(RestorePlan, Manifest)> {
+    ) -> Result<(RestorePlan, Manifest, i64)> {
         let options = self.options;
         let ledger = options.ledger.as_ref();
         let catalog = Catalog::load(vault, &options.cluster, &keys.trust, ledger).await?;
         let choice = options.pick.unwrap_or_else(|| pick(&catalog));
         let plan = plan_restore(&catalog, choice, &self.restore_options()?)?;
         let manifest = catalog.get(plan.id)?.manifest.clone();
-        Ok((plan, manifest))
+        let newest_backed_up = catalog
+            .backups
+            .iter()
+            .map(|backup| &backup.manifest)
+            .filter(|other| other.generation == manifest.generation)
+            .map(|other| other.content.revision)
+            .fold(manifest.content.revision, i64::max);
+        Ok((plan, manifest, newest_backed_up))
     }
 
     /// How the drill is let in by a real etcd that has authentication on.
@@ -480,11 +488,13 @@ fn backup_record(plan: &RestorePlan, manifest: &Manifest) -> BackupRecord {
     }
 }
 
-fn rpo_record(options: &DrillOptions, plan: &RestorePlan) -> RpoRecord {
+/// What the source told, or else what its backups hold: never what a restore has bumped to, which
+/// is no revision that was lost.
+fn rpo_record(options: &DrillOptions, plan: &RestorePlan, newest_backed_up: i64) -> RpoRecord {
     let newest_known = options
         .known
-        .map_or(plan.highest_seen, |(revision, _)| revision);
-    let newest_known = newest_known.max(plan.revision);
+        .map_or(newest_backed_up, |(revision, _)| revision)
+        .max(plan.revision);
     RpoRecord {
         age: (options.now - plan.time)
             .to_std()

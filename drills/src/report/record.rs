@@ -123,9 +123,9 @@ pub struct PhaseRecord {
 pub struct RpoRecord {
     /// Age of the backup's content.
     pub age: Span,
-    /// The newest revision of the source known.
+    /// The newest revision of the source known: what it told, or else what its backups hold.
     pub newest_known: i64,
-    /// When that was seen, where it is known.
+    /// When the source told it; none when it did not.
     pub newest_known_at: Option<DateTime<Utc>>,
     /// Revisions that the backup does not hold.
     pub revisions_missing: u64,
@@ -211,7 +211,9 @@ impl DrillReport {
     pub fn is_rpo_met(&self) -> Option<bool> {
         let rpo = self.rpo.as_ref()?;
         let objective = rpo.objective?;
-        Some(rpo.age <= objective || rpo.revisions_missing == 0)
+        // Without a word from the source, nothing missing means nothing.
+        let is_all_there = rpo.newest_known_at.is_some() && rpo.revisions_missing == 0;
+        Some(rpo.age <= objective || is_all_there)
     }
 
     /// What the drill proves about its backup: level L3 when it passed, else nothing.

@@ -5,6 +5,7 @@ use holdfast_drills::{
     CHECK_NAMES, DrillOptions, DrillTarget, Outcome, TargetKind, publish, reports,
 };
 use holdfast_policies::{Level, Span};
+use holdfast_restore::ledger::{self, Observation, Reason};
 use holdfast_restore::{Catalog, Trust};
 
 use super::stage::{AUTH, K8S, SMALL, Stage, noon, targets};
@@ -135,4 +136,36 @@ async fn a_drill_takes_the_backup_it_is_told_to() {
         (report.outcome, report.target),
         (Outcome::Passed, TargetKind::Holdfast)
     );
+}
+
+#[tokio::test]
+async fn what_a_restore_bumped_to_is_not_told_as_lost() {
+    let stage = Stage::new().await;
+    stage.backup(SMALL).await;
+    let bumped = Observation {
+        cluster: stage.cluster.clone(),
+        revision: 2_000_000_447,
+        at: noon(),
+        reason: Reason::Restore,
+        head: None,
+    };
+    ledger::record(&stage.vault, &bumped, &stage.signer)
+        .await
+        .unwrap();
+    let objective = Some(Span::from_secs(60));
+    let report = stage
+        .drill(&DrillOptions {
+            rpo: objective,
+            ..stage.options()
+        })
+        .await;
+    let rpo = report.rpo.as_ref().unwrap();
+    assert_eq!((rpo.newest_known, rpo.newest_known_at), (452, None));
+    assert_eq!(rpo.revisions_missing, 0);
+    assert_eq!(
+        report.restored.as_ref().unwrap().highest_seen,
+        2_000_000_447
+    );
+    // Nothing newer is known because nobody asked: that meets no objective.
+    assert_eq!(report.is_rpo_met(), Some(false));
 }

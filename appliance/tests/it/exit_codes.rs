@@ -446,3 +446,30 @@ async fn the_name_of_an_error_is_explained_without_the_documentation() {
     assert_eq!(all.as_array().unwrap().len(), 15);
     place.run(&["explain", "nonsense"]).await.expect(10);
 }
+
+#[tokio::test]
+async fn a_revision_that_a_snapshot_does_not_hold_is_no_damage() {
+    let place = Place::new();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap();
+    let snapshot = root.join("store/tests/fixtures/etcd/v3.7.3/small.db");
+    let file = snapshot.to_str().unwrap();
+    let hash_at = async |rev: &str| place.run(&["snapshot", "hashkv", file, "--rev", rev]).await;
+    for (rev, why) in [("1", "compacted"), ("999999", "future revision")] {
+        let told = hash_at(rev).await.expect(2).complained;
+        assert!(
+            told.contains(&format!("no hash at revision {rev}")),
+            "{told}"
+        );
+        assert!(told.contains(why), "{told}");
+        assert!(!told.contains("relied on"), "{told}");
+    }
+    hash_at("0").await.expect(0);
+    for command in ["status", "hashkv"] {
+        let ended = place.run(&["snapshot", command, "nowhere.db"]).await;
+        let told = ended.expect(10).complained;
+        assert!(told.contains("no file nowhere.db"), "{told}");
+        assert!(!told.contains("relied on"), "{told}");
+    }
+}

@@ -241,9 +241,9 @@ impl Blocks {
     }
 
     /// Counts the keys of `reach` that exist at `at`: of a block that lies within it and has no
-    /// newer change, by what is known of it. Stops at the end of a block after `steps` blocks and keys
-    /// looked at; answers the count and where to go on. `last` says what happened last to a key,
-    /// `is_there` whether it exists at `at`.
+    /// newer change, by what is known of it. Stops at the end of a block after `steps` blocks
+    /// and keys looked at; answers the count and where to go on. `last` says what happened last
+    /// to a key, `is_there` whether it exists at `at`.
     pub(super) fn count(
         &self,
         (start, end): (Bound<&[u8]>, Option<&[u8]>),

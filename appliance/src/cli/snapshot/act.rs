@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use holdfast_restore::offline::{self, SnapshotRestore, SnapshotSaved, SnapshotStatus};
-use holdfast_restore::{EtcdSource, Source as _};
+use holdfast_restore::{Error, ErrorKind, EtcdSource, Source as _};
 
 use super::super::dispatch::Context;
 use super::super::restore::Target;
@@ -53,9 +53,7 @@ fn saved_text(saved: &SnapshotSaved) -> String {
 }
 
 fn status(args: &StatusArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let status = offline::status(&args.file)
-        .or_fail(unread(&args.file))
-        .map_err(another_copy)?;
+    let status = relied_on(offline::status(&args.file), &args.file)?;
     context.output.show(&status, status_text)?;
     Ok(ExitCode::Done)
 }
@@ -87,9 +85,20 @@ fn hashkv(args: &HashkvArgs, context: &Context) -> Result<ExitCode, Failure> {
             "give a revision, or 0 for the newest",
         ));
     }
-    let hash = offline::hash_kv(&args.file, args.rev)
-        .or_fail(unread(&args.file))
-        .map_err(another_copy)?;
+    let hash = match offline::hash_kv(&args.file, args.rev) {
+        // The file is sound; it does not hold that revision.
+        Err(error @ Error::Refused { .. }) => {
+            let (file, rev) = (args.file.display(), args.rev);
+            let what = format!("{file} has no hash at revision {rev}");
+            return Err(Failure::new(ErrorName::Usage, what)
+                .because(&error)
+                .next(format!(
+                    "`holdfast snapshot hashkv {file}` tells the newest revision and the compacted \
+                     one: give one of these or between"
+                )));
+        }
+        read => relied_on(read, &args.file)?,
+    };
     context.output.show(&hash, |hash| {
         format!(
             "hash              {}\nhash revision     {}\ncompact revision  {}",
@@ -148,6 +157,18 @@ fn another_copy(failure: Failure) -> Failure {
     }
 }
 
-fn unread(file: &Path) -> String {
-    format!("the snapshot {} cannot be relied on", file.display())
+/// What was read, or why the file is of no use.
+fn relied_on<T>(read: Result<T, Error>, file: &Path) -> Result<T, Failure> {
+    match read {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let what = format!("there is no file {}", file.display());
+            Err(Failure::new(ErrorName::NotFound, what).next("correct the path to the snapshot"))
+        }
+        read => read
+            .or_fail(format!(
+                "the snapshot {} cannot be relied on",
+                file.display()
+            ))
+            .map_err(another_copy),
+    }
 }

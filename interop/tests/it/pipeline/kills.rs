@@ -51,10 +51,23 @@ async fn a_backup_killed_at_any_moment_is_whole_or_not_there() -> Result<()> {
     let server = Server::start(&peers, Kind::Etcd)?;
     fill(&server, 31).await?;
     let appliance = Appliance::new(&server)?;
-    let life = duration(&appliance, &["backup", "now"])?;
+    let mut life = duration(&appliance, &["backup", "now"])?;
     let mut rng = StdRng::seed_from_u64(31);
-    for round in 0..rounds(100, 1_000) {
-        kill_within(&appliance, &["backup", "now"], life, &mut rng)?;
+    let (mut finished, mut cut) = (0, 0);
+    let mut known = newest(&appliance)?;
+    let rounds = rounds(100, 1_000);
+    for round in 0..rounds {
+        let moment = kill_within(&appliance, &["backup", "now"], life, &mut rng)?;
+        let now = newest(&appliance)?;
+        // The length of the run follows the machine's other work, so that both ends are seen.
+        if now == known {
+            cut += 1;
+            life = life.mul_f64(1.05);
+        } else {
+            finished += 1;
+            life = life.mul_f64(0.85).max(moment / 2);
+        }
+        known = now;
         let list = appliance.run(&["backup", "list"])?;
         // A prune that was killed is the one thing that may be seen; the next one finishes it.
         let problems = list
@@ -71,6 +84,10 @@ async fn a_backup_killed_at_any_moment_is_whole_or_not_there() -> Result<()> {
             list.stderr
         );
     }
+    assert!(
+        finished > 0 && cut > 0,
+        "{finished} of {rounds} backups came to their end, {cut} were cut short"
+    );
     // Leftovers do not stand in the way, and every backup that is listed can be read back.
     appliance.run(&["backup", "now"])?.success()?;
     let all = appliance.run(&["backup", "list", "-w", "json"])?.json()?;
@@ -82,6 +99,12 @@ async fn a_backup_killed_at_any_moment_is_whole_or_not_there() -> Result<()> {
         assert!(proof.stdout.contains("L2"), "{}", proof.stdout);
     }
     Ok(())
+}
+
+/// The id of the newest backup that is listed: ids sort by time.
+fn newest(appliance: &Appliance) -> Result<Option<String>> {
+    let list = appliance.run(&["backup", "list", "-w", "json"])?.json()?;
+    Ok(ids(&list).pop())
 }
 
 /// Every backup's id in the answer of `backup list`.

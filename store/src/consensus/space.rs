@@ -9,6 +9,7 @@
 //! checkpoint that would not fit is put off rather than begun.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::time::Instant;
 
-use crate::datadir::durable;
+use crate::datadir::{Layout, durable};
 
 /// How often a waiting write tries again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -25,6 +26,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 const LOOK_BYTES: u64 = 1 << 20;
 /// What one transaction may take in the state file beside its rows: copied pages of its trees.
 const TRANSACTION_BYTES: u64 = 32 << 10;
+/// What a checkpoint adds to the state file beside the pages that are in it: its own trees.
+const CHECKPOINT_GROWTH_BYTES: u64 = 1 << 20;
+/// The unit in which a file system counts what a file takes.
+const DISK_BLOCK_BYTES: u64 = 512;
 const RESERVE_FILE: &str = "reserve";
 
 /// Whether an error says that the disk, or a quota on it, is full.
@@ -119,12 +124,24 @@ impl Space {
             return true;
         };
         let needed = self.undurable.load(Ordering::Relaxed);
+        // A page has its place in the file since it was changed in memory: a checkpoint fills the
+        // file's holes and adds little. Where that is less, a disk full of history can be left.
+        let needed = self.holes().map_or(needed, |holes| {
+            needed.min(holes.saturating_add(CHECKPOINT_GROWTH_BYTES))
+        });
         let fits = free >= needed || {
             let with_reserve = free.saturating_add(self.reserve_bytes) >= needed;
             with_reserve && self.give_up_reserve()
         };
         self.set_state_short(!fits);
         fits
+    }
+
+    /// Bytes of the state file that have no space on the disk yet.
+    fn holes(&self) -> Option<u64> {
+        let found = std::fs::metadata(Layout::new(&self.dir).state()).ok()?;
+        let taken = found.blocks().saturating_mul(DISK_BLOCK_BYTES);
+        Some(found.len().saturating_sub(taken))
     }
 
     fn give_up_reserve(&self) -> bool {

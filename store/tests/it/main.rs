@@ -26,6 +26,7 @@ mod golden_status;
 mod golden_writer;
 mod install;
 mod kill;
+mod lease_restart;
 mod long;
 mod member;
 mod member_restore;

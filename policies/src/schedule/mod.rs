@@ -93,8 +93,7 @@ impl Schedule {
         runs
     }
 
-    /// The longest time between two runs among the next [`GAPS_LOOKED_AT`]; `None` when it does
-    /// not run twice.
+    /// The longest time between two of the next 3,000 runs; `None` when it does not run twice.
     pub fn longest_gap(&self) -> Option<Span> {
         let begin = DateTime::from_timestamp(GAPS_FROM, 0)?;
         let runs = self.preview(begin, GAPS_LOOKED_AT);

@@ -8,9 +8,9 @@
 //! Not age as in the vault: nobody else ever reads these files, every byte of a backup goes through
 //! them several times, and this cipher is many times as fast.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 use crate::part::{PART_BYTES_UNIT, length_of};
+use crate::staging::{private_dir, private_file};
 use crate::unique::UniqueId;
 
 const PREFIX: &str = "holdfast-spool-";
@@ -62,10 +63,7 @@ impl Spool {
         fs::create_dir_all(work_dir).map_err(Error::io("create", work_dir))?;
         sweep(work_dir)?;
         let folder = work_dir.join(format!("{PREFIX}{}", UniqueId::generate()));
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&folder)
-            .map_err(Error::io("create", &folder))?;
+        private_dir(&folder)?;
         let lock_path = folder.join("lock");
         let lock = File::create_new(&lock_path).map_err(Error::io("create", &lock_path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
@@ -80,12 +78,7 @@ impl Spool {
     /// Writes one part. Parts may be written in any order and at the same time.
     pub(crate) fn write(&self, index: usize, plain: &[u8]) -> Result<()> {
         let path = self.path(index);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(Error::io("create", &path))?;
+        let file = private_file(&path)?;
         let write = || -> io::Result<()> {
             let mut file = BufWriter::with_capacity(WRITE_BYTES, file);
             let mut sealed = Vec::with_capacity(BLOCK_BYTES + TAG_BYTES);

@@ -5,9 +5,9 @@
 //! there is never touched, and one that appears is complete.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use holdfast_store::datadir::durable;
@@ -155,6 +155,16 @@ pub(crate) fn private_dir(path: &Path) -> Result<()> {
     DirBuilder::new()
         .mode(0o700)
         .create(path)
+        .map_err(Error::io("create", path))
+}
+
+/// Makes a file that only its owner can read; one that is there is not touched.
+pub(crate) fn private_file(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
         .map_err(Error::io("create", path))
 }
 

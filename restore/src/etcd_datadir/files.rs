@@ -1,8 +1,7 @@
 //! The files of a data directory under construction.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -11,7 +10,7 @@ use holdfast_store::bolt::WriteError;
 use holdfast_store::datadir::durable;
 
 use crate::error::{Error, Result};
-use crate::staging::private_dir;
+use crate::staging::{private_dir, private_file};
 
 /// Bytes written before their sync is begun.
 const SYNC_BYTES: usize = 64 << 20;
@@ -38,12 +37,7 @@ impl NewFile {
                 private_dir(&folder)?;
             }
         }
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(Error::io("create", &path))?;
+        let file = private_file(&path)?;
         Ok(Self { path, file })
     }
 

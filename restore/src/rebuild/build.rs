@@ -1,8 +1,6 @@
 //! From checked content to data directories.
 
-use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use holdfast_store::Error as StoreError;
@@ -14,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::etcd_datadir::{self, DataDirPlan, Draft};
 use crate::inspect;
 use crate::plan::{RestorePlan, Target};
-use crate::staging::private_dir;
+use crate::staging::{private_dir, private_file};
 
 /// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 20;
@@ -142,12 +140,7 @@ fn check_revision(found: i64, plan: &RestorePlan) -> Result<()> {
 
 /// A copy in clear, synced.
 pub(super) fn copy_plain<R: ReadAt>(source: &R, path: &Path) -> Result<()> {
-    let mut copy = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(Error::io("create", path))?;
+    let mut copy = private_file(path)?;
     let mut buffer = vec![0; COPY_BYTES];
     let mut offset = 0_u64;
     while offset < source.len() {

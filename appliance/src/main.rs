@@ -56,7 +56,7 @@ fn main() -> anyhow::Result<process::ExitCode> {
         Ok(cli) => cli,
         Err(error) => return Ok(explained(&error)),
     };
-    let format = cli.global.write_out;
+    let format = cli.global.write_out.unwrap_or_default();
     let outcome = runtime.block_on(cli::dispatch::dispatch(cli));
     runtime.shutdown_background();
     Ok(ended(outcome, format))

@@ -13,27 +13,37 @@ use crate::failure::Failure;
 pub(crate) enum Format {
     /// For people.
     #[default]
-    #[value(aliases = ["simple", "table"])]
     Text,
     /// For programs: one JSON document a command.
     Json,
+    /// As etcdutl: values with commas between; `text` where etcdutl has no such command.
+    Simple,
+    /// As etcdutl: a table; `text` where etcdutl has no such command.
+    Table,
+    /// As etcdutl: a line a field; `text` where etcdutl has no such command.
+    Fields,
 }
 
 /// Where a command's answer goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
-    format: Format,
+    chosen: Option<Format>,
 }
 
 impl Output {
-    /// Answers in `format`.
-    pub(crate) const fn new(format: Format) -> Self {
-        Self { format }
+    /// Answers in the form that was `chosen`; None: as the command likes best.
+    pub(crate) const fn new(chosen: Option<Format>) -> Self {
+        Self { chosen }
+    }
+
+    /// The form, for a command that has all of them and answers in `usual` unless told otherwise.
+    pub(crate) fn format_or(self, usual: Format) -> Format {
+        self.chosen.unwrap_or(usual)
     }
 
     /// Whether a program reads the answer.
     pub(crate) const fn is_json(self) -> bool {
-        matches!(self.format, Format::Json)
+        matches!(self.chosen, Some(Format::Json))
     }
 
     /// Whether progress bars and colours have a place: a person at a terminal is looking.
@@ -47,8 +57,10 @@ impl Output {
         value: &T,
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), Failure> {
-        match self.format {
-            Format::Text => write_out(&text(value)),
+        match self.format_or(Format::Text) {
+            Format::Text | Format::Simple | Format::Table | Format::Fields => {
+                write_out(&text(value))
+            }
             Format::Json => {
                 let json = serde_json::to_string_pretty(value)
                     .map_err(|e| Failure::unexpected("the answer could not be written", &e))?;
@@ -91,7 +103,7 @@ pub(crate) fn write_out(text: &str) -> Result<(), Failure> {
 /// Says what went wrong, on standard error.
 pub(crate) fn write_failure(failure: &Failure, format: Format) {
     let text = match format {
-        Format::Text => failure.to_string(),
+        Format::Text | Format::Simple | Format::Table | Format::Fields => failure.to_string(),
         Format::Json => failure.to_json(),
     };
     // A closed standard error leaves nobody to tell; the exit code still says it.

@@ -35,7 +35,17 @@ pub enum DigestState {
     Missing,
 }
 
-/// The answer of `snapshot status`: etcdutl's fields, and what the digest says.
+impl DigestState {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde hands over a reference"
+    )]
+    fn is_valid(&self) -> bool {
+        *self == Self::Valid
+    }
+}
+
+/// The answer of `snapshot status`: etcdutl's fields, and that the digest is missing if it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotStatus {
@@ -50,6 +60,7 @@ pub struct SnapshotStatus {
     /// Storage version; empty before etcd 3.6.
     pub version: String,
     /// What the digest says; an error when it does not match.
+    #[serde(skip_serializing_if = "DigestState::is_valid")]
     pub digest: DigestState,
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Global {
     /// Sets one key over the file, as `policies.backup.schedule=@daily`; may be repeated
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// The form of the answer
+    /// The form of the answer: `text` unless said, in `snapshot status` and `hashkv` `simple`
     #[arg(
         short = 'w',
         long,
@@ -73,10 +73,9 @@ pub(crate) struct Global {
         env = "HOLDFAST_WRITE_OUT",
         hide_env_values = true,
         value_enum,
-        default_value_t,
         value_name = "FORM"
     )]
-    pub(crate) write_out: Format,
+    pub(crate) write_out: Option<Format>,
     /// What to log: error, warn, info, debug, trace, or a filter
     #[arg(
         long,

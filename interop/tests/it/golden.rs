@@ -140,16 +140,26 @@ async fn every_golden_snapshot_restored_with_a_bump_answers_as_real_etcd() -> Re
     compare(Some(BUMP)).await
 }
 
+/// In every form, and in none chosen.
 #[test]
-fn the_status_of_every_golden_snapshot_is_what_real_etcdutl_says() -> Result<()> {
+fn status_and_hashkv_of_every_golden_snapshot_print_the_bytes_of_real_etcdutl() -> Result<()> {
     let Some(peers) = Peers::get() else {
         return Ok(());
     };
+    let forms: [&[&str]; 5] = [
+        &[],
+        &["-w", "simple"],
+        &["-w", "table"],
+        &["--write-out=fields"],
+        &["-w", "json"],
+    ];
     for (version, name) in GOLDEN {
         let file = golden::snapshot(version, name);
-        let expected = offline::status(&peers, Tool::Etcdutl, &file)?;
-        let got = offline::status(&peers, Tool::Holdfast, &file)?;
-        assert_eq!(got, expected, "{version}/{name}");
+        for form in forms {
+            let expected = offline::printed(&peers, Tool::Etcdutl, &file, form)?;
+            let got = offline::printed(&peers, Tool::Holdfast, &file, form)?;
+            assert_eq!(got, expected, "{version}/{name} {form:?}");
+        }
     }
     Ok(())
 }

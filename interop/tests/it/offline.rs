@@ -1,6 +1,7 @@
 //! The offline tools, real and ours, with the same flags.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 use holdfast_interop::holdfast;
@@ -65,17 +66,37 @@ pub(crate) fn restore(peers: &Peers, tool: Tool, file: &Path, target: &Restored<
     Ok(())
 }
 
-/// `snapshot status -w json`, with the fields that etcdutl has.
+/// `snapshot status -w json`.
 pub(crate) fn status(peers: &Peers, tool: Tool, file: &Path) -> Result<Value> {
     let mut command = match tool {
         Tool::Etcdutl => peers.command(Peer::Etcdutl)?,
         Tool::Holdfast | Tool::HoldfastForEtcd => holdfast::command()?,
     };
     command.args(["snapshot", "status", "-w", "json"]).arg(file);
-    let mut status = run::run(&mut command)?.json()?;
-    if let Some(fields) = status.as_object_mut() {
-        // Ours says more: etcdutl does not look at the digest.
-        fields.remove("digest");
-    }
-    Ok(status)
+    run::run(&mut command)?.json()
+}
+
+/// The program that has etcdutl's commands, and its words for `hashkv`.
+fn hash_kv_words(peers: &Peers, tool: Tool) -> Result<(Command, &'static [&'static str])> {
+    Ok(match tool {
+        Tool::Etcdutl => (peers.command(Peer::Etcdutl)?, &["hashkv"]),
+        Tool::Holdfast | Tool::HoldfastForEtcd => (holdfast::command()?, &["snapshot", "hashkv"]),
+    })
+}
+
+/// What `snapshot status` and then `hashkv` print of a copy of `file`, which etcdutl changes.
+pub(crate) fn printed(peers: &Peers, tool: Tool, file: &Path, form: &[&str]) -> Result<String> {
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join("copy.db");
+    std::fs::copy(file, &copy)?;
+    let mut status = match tool {
+        Tool::Etcdutl => peers.command(Peer::Etcdutl)?,
+        Tool::Holdfast | Tool::HoldfastForEtcd => holdfast::command()?,
+    };
+    status.args(["snapshot", "status"]).args(form).arg(&copy);
+    let status = run::run(&mut status)?.success()?;
+    let (mut hash_kv, words) = hash_kv_words(peers, tool)?;
+    hash_kv.args(words).args(form).arg(&copy);
+    let hash_kv = run::run(&mut hash_kv)?.success()?;
+    Ok(status.stdout + &hash_kv.stdout)
 }

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use holdfast_restore::offline::{self, SnapshotRestore, SnapshotSaved, SnapshotStatus};
+use holdfast_restore::offline::{self, SnapshotRestore, SnapshotSaved};
 use holdfast_restore::{Error, ErrorKind, EtcdSource, Source as _};
 
 use super::super::dispatch::Context;
 use super::super::restore::Target;
 use super::args::{HashkvArgs, RestoreArgs, SaveArgs, SnapshotCommand, StatusArgs};
+use super::print;
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 
@@ -48,34 +49,14 @@ fn saved_text(saved: &SnapshotSaved) -> String {
         "snapshot saved at {} ({} bytes)\n{}",
         saved.path.display(),
         saved.size,
-        status_text(&saved.status)
+        print::status_text(&saved.status)
     )
 }
 
 fn status(args: &StatusArgs, context: &Context) -> Result<ExitCode, Failure> {
     let status = relied_on(offline::status(&args.file), &args.file)?;
-    context.output.show(&status, status_text)?;
+    print::status(&status, context.output)?;
     Ok(ExitCode::Done)
-}
-
-fn status_text(status: &SnapshotStatus) -> String {
-    let version = if status.version.is_empty() {
-        "before 3.6"
-    } else {
-        &status.version
-    };
-    format!(
-        "hash        {:x}\nrevision    {}\nkeys        {}\nsize        {} bytes\nversion     {version}\n\
-         digest      {}",
-        status.hash,
-        status.revision,
-        status.total_key,
-        status.total_size,
-        match status.digest {
-            offline::DigestState::Valid => "valid",
-            offline::DigestState::Missing => "missing (a copied database, not a saved snapshot)",
-        },
-    )
 }
 
 fn hashkv(args: &HashkvArgs, context: &Context) -> Result<ExitCode, Failure> {
@@ -99,12 +80,7 @@ fn hashkv(args: &HashkvArgs, context: &Context) -> Result<ExitCode, Failure> {
         }
         read => relied_on(read, &args.file)?,
     };
-    context.output.show(&hash, |hash| {
-        format!(
-            "hash              {}\nhash revision     {}\ncompact revision  {}",
-            hash.hash, hash.hash_revision, hash.compact_revision
-        )
-    })?;
+    print::hash_kv(hash, context.output)?;
     Ok(ExitCode::Done)
 }
 

@@ -16,6 +16,7 @@ Examples:
 const STATUS_EXAMPLES: &str = "\
 Examples:
   holdfast snapshot status backup.db           digest, structure, every page
+  holdfast snapshot status backup.db -w text   for people; otherwise what etcdutl prints
   holdfast snapshot status backup.db -w json   etcdutl's fields";
 
 const HASHKV_EXAMPLES: &str = "\

@@ -3,6 +3,7 @@
 
 mod act;
 mod args;
+mod print;
 
 pub(crate) use act::run;
 pub(crate) use args::SnapshotCommand;

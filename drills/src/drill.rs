@@ -21,6 +21,7 @@ use crate::checks::{self, CHECK_NAMES, Facts, Outcome, Subject};
 use crate::client::{Client, answer};
 use crate::error::{Error, Result};
 use crate::expected::Expected;
+use crate::history::History;
 use crate::options::{DrillOptions, DrillTarget, Phase, PhaseFn, pick};
 use crate::report::{
     BackupRecord, DrillReport, PhaseRecord, PrefixRecord, RestoredRecord, RpoRecord, TargetKind,
@@ -48,7 +49,7 @@ pub async fn run(
     let case = Case::open(options, told)?;
     let (case, member, fault) = match Box::pin(rehearse(case, vault, keys)).await {
         Ok(Drill { case, state }) => (case, Some(state.member), None),
-        Err(broken) => (broken.case, broken.member, Some(broken.error.line())),
+        Err(broken) => (broken.case, broken.member, Some(Fault::of(&broken.error))),
     };
     Ok(case.conclude(member, fault).await)
 }
@@ -109,7 +110,28 @@ struct Case<'a> {
     scratch: ScratchDir,
     begun: Instant,
     phase: (Phase, Instant),
+    /// Nothing was ever written to the source; known once a backup is chosen.
+    is_new: bool,
     report: DrillReport,
+}
+
+/// Why a drill broke off, and whether that says something of the backup.
+struct Fault {
+    text: String,
+    outcome: Outcome,
+}
+
+impl Fault {
+    fn of(error: &Error) -> Self {
+        let outcome = error.outcome();
+        let text = match outcome {
+            Outcome::Failed | Outcome::Passed => error.line(),
+            Outcome::Inconclusive => {
+                format!("{}; this says nothing of the backup itself", error.line())
+            }
+        };
+        Self { text, outcome }
+    }
 }
 
 impl<'a> Case<'a> {
@@ -146,6 +168,7 @@ impl<'a> Case<'a> {
             scratch,
             begun,
             phase: (Phase::Pick, begun),
+            is_new: false,
             report,
         })
     }
@@ -186,9 +209,10 @@ impl<'a> Case<'a> {
     async fn plan(mut self, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Planned> {
         match self.within(self.choose(vault, keys)).await {
             Err(error) => Err(self.broken(None, error)),
-            Ok((plan, manifest, newest_backed_up)) => {
+            Ok((plan, manifest, history)) => {
                 self.report.backup = Some(backup_record(&plan, &manifest));
-                self.report.rpo = Some(rpo_record(self.options, &plan, newest_backed_up));
+                self.report.rpo = Some(rpo_record(self.options, &plan, &history));
+                self.is_new = history.is_new;
                 self.enter(Phase::Restore);
                 Ok(Drill {
                     case: self,
@@ -198,26 +222,20 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The plan, the manifest, and the newest revision in any backup of the same history.
+    /// The plan, the manifest, and the history it is from.
     async fn choose(
         &self,
         vault: &Vault<ReadOnly>,
         keys: &Keys,
-    ) -> Result<(RestorePlan, Manifest, i64)> {
+    ) -> Result<(RestorePlan, Manifest, History)> {
         let options = self.options;
         let ledger = options.ledger.as_ref();
         let catalog = Catalog::load(vault, &options.cluster, &keys.trust, ledger).await?;
         let choice = options.pick.unwrap_or_else(|| pick(&catalog));
         let plan = plan_restore(&catalog, choice, &self.restore_options()?)?;
         let manifest = catalog.get(plan.id)?.manifest.clone();
-        let newest_backed_up = catalog
-            .backups
-            .iter()
-            .map(|backup| &backup.manifest)
-            .filter(|other| other.generation == manifest.generation)
-            .map(|other| other.content.revision)
-            .fold(manifest.content.revision, i64::max);
-        Ok((plan, manifest, newest_backed_up))
+        let history = History::of(&catalog, &manifest);
+        Ok((plan, manifest, history))
     }
 
     /// How the drill is let in by a real etcd that has authentication on.
@@ -254,7 +272,7 @@ impl<'a> Case<'a> {
     async fn conclude(
         mut self,
         member: Option<ScratchMember>,
-        fault: Option<String>,
+        fault: Option<Fault>,
     ) -> DrillReport {
         self.enter(Phase::Teardown);
         let mut left = match member {
@@ -271,13 +289,16 @@ impl<'a> Case<'a> {
             name: phase.name().to_owned(),
             took,
         });
-        report.fault = fault;
+        let way_there = fault
+            .as_ref()
+            .map_or(Outcome::Passed, |fault| fault.outcome);
+        report.fault = fault.map(|fault| fault.text);
         report.teardown = TeardownRecord {
             is_clean: left.is_empty(),
             left,
         };
         report.ended = report.started + Span::from(self.begun.elapsed()).as_delta();
-        report.outcome = report.judge();
+        report.outcome = report.judge(way_there);
         report
     }
 }
@@ -465,6 +486,7 @@ fn facts(
         told_hash,
         recorded_keys: content.keys,
         wanted_keys: case.options.wanted_keys,
+        is_new: case.is_new,
         revision_after: plan.revision_after,
         highest_seen: plan.highest_seen,
         restored_file,
@@ -488,12 +510,12 @@ fn backup_record(plan: &RestorePlan, manifest: &Manifest) -> BackupRecord {
     }
 }
 
-/// What the source told, or else what its backups hold: never what a restore has bumped to, which
-/// is no revision that was lost.
-fn rpo_record(options: &DrillOptions, plan: &RestorePlan, newest_backed_up: i64) -> RpoRecord {
+/// What the source told, or else what its backups hold; what a restore has jumped over is no
+/// revision that was lost.
+fn rpo_record(options: &DrillOptions, plan: &RestorePlan, history: &History) -> RpoRecord {
     let newest_known = options
         .known
-        .map_or(newest_backed_up, |(revision, _)| revision)
+        .map_or(history.newest_backed_up, |(revision, _)| revision)
         .max(plan.revision);
     RpoRecord {
         age: (options.now - plan.time)
@@ -502,7 +524,7 @@ fn rpo_record(options: &DrillOptions, plan: &RestorePlan, newest_backed_up: i64)
             .unwrap_or_default(),
         newest_known,
         newest_known_at: options.known.map(|(_, at)| at),
-        revisions_missing: u64::try_from(newest_known - plan.revision).unwrap_or(0),
+        revisions_missing: history.revisions_between(plan.revision, newest_known),
         objective: options.rpo,
     }
 }

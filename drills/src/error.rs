@@ -3,6 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use holdfast_restore::Error as Restore;
+
+use crate::checks::Outcome;
+
 /// What a caller can do about an error.
 pub use holdfast_restore::ErrorKind;
 
@@ -72,6 +76,24 @@ impl Error {
             Self::Busy { .. } => ErrorKind::Conflict,
             Self::Deadline { .. } => ErrorKind::Unavailable,
             Self::Budget { .. } => ErrorKind::Exhausted,
+        }
+    }
+
+    /// What a drill that breaks off with it says of its backup: nothing, when the identity at hand
+    /// is another one, or when the vault could not be read.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Restore { source } => match source {
+                Restore::NoMatchingIdentity { .. } | Restore::IdentityNeeded { .. } => {
+                    Outcome::Inconclusive
+                }
+                Restore::Vault { .. } => match source.kind() {
+                    ErrorKind::Unavailable | ErrorKind::Denied => Outcome::Inconclusive,
+                    _ => Outcome::Failed,
+                },
+                _ => Outcome::Failed,
+            },
+            _ => Outcome::Failed,
         }
     }
 

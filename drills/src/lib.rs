@@ -18,6 +18,7 @@ mod client;
 mod drill;
 mod error;
 mod expected;
+mod history;
 mod options;
 mod report;
 mod scratch;

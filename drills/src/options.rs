@@ -48,7 +48,7 @@ pub struct DrillOptions {
     pub rpo: Option<Span>,
     /// Tolerated time to be back, to be judged in the report.
     pub rto: Option<Span>,
-    /// Live keys the backup must hold. `None`: at least one.
+    /// Live keys the backup must hold. `None`: at least one, unless nothing was ever written.
     pub wanted_keys: Option<u64>,
     /// Restore with alarms removed, as `restore --clear-alarms` does.
     pub clear_alarms: bool,

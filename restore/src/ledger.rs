@@ -95,18 +95,37 @@ impl Ledger {
     }
 }
 
-/// Reads the ledger in the vault. Records that cannot be believed are named and do not count.
+/// What the records in a vault say together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InVault {
+    /// The highest revision and the newest manifest.
+    pub ledger: Ledger,
+    /// Revisions that restores bumped to, or were about to.
+    pub bumps: Vec<i64>,
+    /// Records that cannot be believed; they do not count.
+    pub flaws: Vec<Flaw>,
+}
+
+/// Reads the ledger in the vault.
 pub async fn read_vault<Mode>(
     vault: &Vault<Mode>,
     cluster: &ClusterName,
     trust: &Trust,
-) -> Result<(Ledger, Vec<Flaw>)> {
+) -> Result<InVault> {
     let (records, flaws) = read_records(vault, cluster, trust).await?;
     let mut ledger = Ledger::default();
+    let mut bumps = Vec::new();
     for (_, observation) in &records {
         ledger.observe(observation);
+        if observation.reason == Reason::Restore {
+            bumps.push(observation.revision);
+        }
     }
-    Ok((ledger, flaws))
+    Ok(InVault {
+        ledger,
+        bumps,
+        flaws,
+    })
 }
 
 /// The records that count, highest names first.

@@ -94,6 +94,8 @@ pub(crate) struct Facts {
     pub(crate) recorded_keys: u64,
     /// Live keys an operator expects.
     pub(crate) wanted_keys: Option<u64>,
+    /// Nothing was ever written to the source.
+    pub(crate) is_new: bool,
     /// The revision the restored cluster starts at.
     pub(crate) revision_after: i64,
     /// The highest revision any client may have seen.
@@ -102,6 +104,13 @@ pub(crate) struct Facts {
     pub(crate) restored_file: Option<PathBuf>,
     /// The authentication records the member booted with, where it can tell.
     pub(crate) member_auth: Option<AuthFacts>,
+}
+
+impl Facts {
+    /// Whether a backup without keys is what was to be expected.
+    pub(crate) fn may_be_empty(&self) -> bool {
+        self.wanted_keys.map_or(self.is_new, |wanted| wanted == 0)
+    }
 }
 
 /// The restored cluster and what it should be.

@@ -69,6 +69,7 @@ async fn serve(name: &str, program: &Program, bump: i64) -> Served {
         told_hash: Ok(expected.hash_kv),
         recorded_keys: expected.count(),
         wanted_keys: None,
+        is_new: false,
         revision_after: expected.revision + bump,
         highest_seen: expected.revision + 1000,
         restored_file: matches!(program, Program::Etcd(_)).then(|| data_dir.join("member/snap/db")),
@@ -250,6 +251,7 @@ async fn content_that_is_not_what_was_backed_up_fails() {
         told_hash: Ok(expected.hash_kv),
         recorded_keys: expected.count(),
         wanted_keys: Some(expected.count()),
+        is_new: false,
         revision_after: 0,
         highest_seen: 0,
         restored_file: None,
@@ -302,7 +304,7 @@ fn bytes_without_the_digest_they_end_in_fail() {
 }
 
 #[tokio::test]
-async fn an_empty_backup_fails_unless_it_is_expected() {
+async fn an_empty_backup_fails_unless_it_is_expected_or_nothing_was_ever_written() {
     let expected = decoded(FileSource::open(&golden("empty")).unwrap());
     let mut facts = Facts {
         id: DrillId::new(chrono::DateTime::UNIX_EPOCH, [1; 10]),
@@ -311,6 +313,7 @@ async fn an_empty_backup_fails_unless_it_is_expected() {
         told_hash: Ok(expected.hash_kv),
         recorded_keys: 0,
         wanted_keys: None,
+        is_new: false,
         revision_after: 0,
         highest_seen: 0,
         restored_file: None,
@@ -319,8 +322,13 @@ async fn an_empty_backup_fails_unless_it_is_expected() {
     let finding = content::check(&facts, &expected);
     assert_eq!(
         finding,
-        Err(Doubt::Failed("the backup holds no key".to_owned()))
+        Err(Doubt::Failed(
+            "the backup holds no key, and keys were written to the source".to_owned()
+        ))
     );
+    facts.is_new = true;
+    assert!(content::check(&facts, &expected).is_ok());
+    facts.is_new = false;
     facts.wanted_keys = Some(0);
     assert!(content::check(&facts, &expected).is_ok());
 }

@@ -127,7 +127,7 @@ pub struct RpoRecord {
     pub newest_known: i64,
     /// When the source told it; none when it did not.
     pub newest_known_at: Option<DateTime<Utc>>,
-    /// Revisions that the backup does not hold.
+    /// Revisions that were made and that the backup does not hold.
     pub revisions_missing: u64,
     /// What was asked for, when it was.
     pub objective: Option<Span>,
@@ -173,8 +173,9 @@ impl Record for DrillReport {
 }
 
 impl DrillReport {
-    /// Passed: no fault, every check of a full drill ran and passed, nothing was left.
-    pub(crate) fn judge(&self) -> Outcome {
+    /// Passed: no fault on the way there, every check of a full drill ran and passed, nothing was
+    /// left.
+    pub(crate) fn judge(&self, way_there: Outcome) -> Outcome {
         let worst = self.checks.iter().map(|check| check.outcome).max();
         let is_complete = CHECK_NAMES
             .iter()
@@ -184,11 +185,6 @@ impl DrillReport {
         } else {
             Outcome::Failed
         };
-        let fault = if self.fault.is_some() {
-            Outcome::Failed
-        } else {
-            Outcome::Passed
-        };
         let completeness = if is_complete {
             Outcome::Passed
         } else {
@@ -196,7 +192,7 @@ impl DrillReport {
         };
         worst
             .into_iter()
-            .chain([teardown, fault, completeness])
+            .chain([teardown, way_there, completeness])
             .max()
             .unwrap_or(Outcome::Failed)
     }

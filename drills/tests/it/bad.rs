@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use holdfast_drills::{DrillOptions, DrillReport, Outcome, publish};
 use holdfast_policies::{Level, Span};
+use holdfast_restore::ledger::{self, Observation, Reason};
 use holdfast_restore::manifest::SourceHash;
-use holdfast_restore::{Catalog, Identities, Keys, key};
+use holdfast_restore::{Catalog, Identities, Keys, Pick, key};
 use holdfast_store::etcd_file::EtcdFile;
 use sha2::{Digest as _, Sha256};
 
-use super::stage::{ALARM, EMPTY, SMALL, Stage, outcome, targets};
+use super::stage::{ALARM, EMPTY, SMALL, Stage, keys_in, noon, outcome, targets};
 
 fn assert_breaks_off(report: &DrillReport, why: &str) {
     assert_eq!(report.outcome, Outcome::Failed, "{report}");
@@ -179,16 +180,49 @@ async fn a_backup_with_an_alarm_fails_unless_alarms_are_cleared() {
 }
 
 #[tokio::test]
-async fn an_empty_backup_fails_unless_it_is_expected() {
+async fn an_empty_backup_of_a_store_that_had_keys_fails_unless_it_is_expected() {
     let stage = Stage::new().await;
     stage.backup(EMPTY).await;
+    // Keys were there: the ledger knows a revision that only a write can make.
+    let seen = Observation {
+        cluster: stage.cluster.clone(),
+        revision: 2,
+        at: noon(),
+        reason: Reason::Source,
+        head: None,
+    };
+    ledger::record(&stage.vault, &seen, &stage.signer)
+        .await
+        .unwrap();
     let report = stage.drill(&stage.options()).await;
+    assert_eq!(report.outcome, Outcome::Failed, "{report}");
     assert_eq!(outcome(&report, "content"), Outcome::Failed, "{report}");
     let expected = DrillOptions {
         wanted_keys: Some(0),
         ..stage.options()
     };
     let report = stage.drill(&expected).await;
+    assert_eq!(report.outcome, Outcome::Passed, "{report}");
+}
+
+#[tokio::test]
+async fn an_empty_backup_after_one_with_keys_fails() {
+    let stage = Stage::new().await;
+    stage.backup(SMALL).await;
+    let empty = stage.backup(EMPTY).await;
+    let options = DrillOptions {
+        pick: Some(Pick::Id(empty)),
+        ..stage.options()
+    };
+    let report = stage.drill(&options).await;
+    assert_eq!(outcome(&report, "content"), Outcome::Failed, "{report}");
+}
+
+#[tokio::test]
+async fn the_backup_of_a_store_that_nothing_was_ever_written_to_passes() {
+    let stage = Stage::new().await;
+    stage.backup(EMPTY).await;
+    let report = stage.drill(&stage.options()).await;
     assert_eq!(report.outcome, Outcome::Passed, "{report}");
 }
 
@@ -201,7 +235,7 @@ async fn a_vault_without_backups_fails() {
 }
 
 #[tokio::test]
-async fn a_backup_that_this_identity_does_not_open_fails() {
+async fn a_backup_that_this_identity_does_not_open_is_inconclusive() {
     let mut stage = Stage::new().await;
     stage.backup(SMALL).await;
     let other = stage.folder.path().join("other-identity");
@@ -211,8 +245,18 @@ async fn a_backup_that_this_identity_does_not_open_fails() {
         identities: Some(Identities::load(&other).unwrap()),
     };
     let report = stage.drill(&stage.options()).await;
-    assert_eq!(report.outcome, Outcome::Failed, "{report}");
+    assert_eq!(report.outcome, Outcome::Inconclusive, "{report}");
+    let fault = report.fault.as_deref().unwrap();
+    for words in ["no matching identity", "says nothing of the backup"] {
+        assert!(fault.contains(words), "{fault}");
+    }
     assert!(report.restored.is_none());
+    assert_eq!(report.proof(), None);
+    // With the right one and damage beside it, the damage counts.
+    stage.keys = keys_in(stage.folder.path());
+    fs::remove_file(stage.part(report.backup.unwrap().id, 0)).unwrap();
+    let report = stage.drill(&stage.options()).await;
+    assert_eq!(report.outcome, Outcome::Failed, "{report}");
 }
 
 #[tokio::test]

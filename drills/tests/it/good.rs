@@ -6,9 +6,9 @@ use holdfast_drills::{
 };
 use holdfast_policies::{Level, Span};
 use holdfast_restore::ledger::{self, Observation, Reason};
-use holdfast_restore::{Catalog, Trust};
+use holdfast_restore::{Catalog, Pick, Trust};
 
-use super::stage::{AUTH, K8S, SMALL, Stage, noon, targets};
+use super::stage::{ALARM, AUTH, K8S, SMALL, Stage, noon, targets};
 
 #[tokio::test]
 async fn a_drill_of_a_good_backup_passes_on_every_target() {
@@ -124,7 +124,7 @@ async fn a_drill_takes_the_backup_it_is_told_to() {
     let stage = Stage::new().await;
     let older = stage.backup(SMALL).await;
     stage.backup(SMALL).await;
-    let pick = Some(holdfast_restore::Pick::Id(older));
+    let pick = Some(Pick::Id(older));
     let report = stage
         .drill(&DrillOptions {
             pick,
@@ -168,4 +168,34 @@ async fn what_a_restore_bumped_to_is_not_told_as_lost() {
     );
     // Nothing newer is known because nobody asked: that meets no objective.
     assert_eq!(report.is_rpo_met(), Some(false));
+}
+
+#[tokio::test]
+async fn what_a_restored_source_was_bumped_to_is_not_told_as_lost() {
+    let stage = Stage::new().await;
+    let older = stage.backup(ALARM).await;
+    stage.backup(SMALL).await;
+    let bumped = Observation {
+        cluster: stage.cluster.clone(),
+        revision: 1_000_000_452,
+        at: noon(),
+        reason: Reason::Restore,
+        head: None,
+    };
+    ledger::record(&stage.vault, &bumped, &stage.signer)
+        .await
+        .unwrap();
+    // Up to 452 before the restore, and three writes after it.
+    for (pick, missing) in [(None, 3), (Some(Pick::Id(older)), 422 + 3)] {
+        let options = DrillOptions {
+            pick,
+            known: Some((1_000_000_455, noon())),
+            clear_alarms: true,
+            ..stage.options()
+        };
+        let report = stage.drill(&options).await;
+        let rpo = report.rpo.as_ref().unwrap();
+        assert_eq!(rpo.revisions_missing, missing, "{report}");
+        assert_eq!(rpo.newest_known, 1_000_000_455);
+    }
 }

@@ -96,6 +96,7 @@ fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
             highest,
             head: None,
         },
+        bumps: Vec::new(),
         orphans: Vec::new(),
         chain: Chain {
             places: BTreeMap::new(),

@@ -136,6 +136,8 @@ pub struct Catalog {
     pub strangers: BTreeSet<String>,
     /// Highest revision and newest manifest known, from the vault and the appliance together.
     pub ledger: Ledger,
+    /// Revisions that restores bumped to, as far as the vault was told.
+    pub bumps: Vec<i64>,
     /// Parts of no backup: left by a run that did not come to its end.
     pub orphans: Vec<Listed>,
     pub(crate) chain: Chain,
@@ -153,8 +155,9 @@ impl Catalog {
         let mut reading = Reading::default();
         // Others write and prune meanwhile. A manifest is stored before the ledger knows of it, and
         // a release before anything is removed: read the other way round, nothing is missed.
-        let (mut ledger, refused) = ledger::read_vault(vault, cluster, trust).await?;
-        reading.flaws.extend(refused);
+        let in_vault = ledger::read_vault(vault, cluster, trust).await?;
+        let (mut ledger, bumps) = (in_vault.ledger, in_vault.bumps);
+        reading.flaws.extend(in_vault.flaws);
         if let Some(local) = local {
             ledger.merge(local);
         }
@@ -177,6 +180,7 @@ impl Catalog {
                 parts,
                 uses,
                 ledger,
+                bumps,
             },
         ))
     }
@@ -218,6 +222,7 @@ struct Beside {
     parts: Vec<Listed>,
     uses: Vec<Listed>,
     ledger: Ledger,
+    bumps: Vec<i64>,
 }
 
 #[derive(Default)]
@@ -375,6 +380,7 @@ impl Reading {
             flaws,
             strangers,
             ledger: beside.ledger,
+            bumps: beside.bumps,
             orphans,
             chain,
         }

@@ -13,7 +13,7 @@ use holdfast_restore::source::SnapshotStream;
 use holdfast_restore::{Error, ErrorKind};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::golden_fixture::{self, ALL, path};
 use crate::long::rounds;

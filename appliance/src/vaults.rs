@@ -19,9 +19,14 @@ use crate::keys;
 /// Opens the vault for reading.
 pub(crate) async fn read(settings: &Settings) -> Result<Vault<ReadOnly>, Failure> {
     let spec = settings.vault();
-    Vault::<ReadOnly>::open(&spec)
+    let vault = Vault::<ReadOnly>::open(&spec)
         .await
-        .or_fail(format!("the vault {} cannot be read", spec.location()))
+        .or_fail(format!("the vault {} cannot be read", spec.location()))?;
+    if let Some(doubt) = vault.doubt() {
+        let location = vault.location();
+        tracing::warn!(location, %doubt, "the vault is read in spite of this; see that it is the right one");
+    }
+    Ok(vault)
 }
 
 /// Opens the vault for writing. An empty place becomes one, except where this host knows backups:
@@ -41,6 +46,12 @@ pub(crate) async fn write(
 pub(crate) async fn is_absent(settings: &Settings) -> bool {
     let opened = Vault::<ReadOnly>::open(&settings.vault()).await;
     matches!(opened, Err(Error::NotAVault { .. }))
+}
+
+/// Whether backups are there and the vault's marker is not.
+pub(crate) async fn has_lost_marker(settings: &Settings) -> bool {
+    let opened = Vault::<ReadOnly>::open(&settings.vault()).await;
+    opened.is_ok_and(|vault| vault.doubt().is_some())
 }
 
 /// Why there must be a vault where there is none; `None` when there is one, or never was.
@@ -70,8 +81,21 @@ pub(crate) async fn missing(settings: &Settings) -> Option<Failure> {
     Some(failure)
 }
 
+/// Opens the vault for writing, where a new one is meant: an empty place becomes one, and one that
+/// lost its marker gets a new one.
+pub(crate) async fn renew(
+    settings: &Settings,
+    signer: &Signer,
+    now: DateTime<Utc>,
+) -> Result<Vault<ReadWrite>, Failure> {
+    let spec = settings.vault();
+    Vault::open_or_renew(&spec, now, &signer.verifier())
+        .await
+        .or_fail(format!("the vault {} cannot be written", spec.location()))
+}
+
 /// Opens the vault for writing; an empty place becomes one.
-pub(crate) async fn make(
+async fn make(
     settings: &Settings,
     signer: &Signer,
     now: DateTime<Utc>,

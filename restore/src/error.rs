@@ -54,6 +54,12 @@ pub enum Error {
         /// Where it was looked for.
         location: String,
     },
+    /// The place holds backups and no marker.
+    #[error("the vault at {location} holds backups and has lost its marker, vault.json")]
+    MarkerLost {
+        /// Where it is.
+        location: String,
+    },
     /// An object that must be there is not.
     #[error("missing from the vault: {object}")]
     ObjectMissing {
@@ -381,7 +387,8 @@ impl Error {
             | Self::BumpOverflow { .. } => ErrorKind::Invalid,
             Self::NoMatchingIdentity { .. } | Self::IdentityNeeded { .. } => ErrorKind::Denied,
             Self::TooLarge { .. } | Self::NotEnoughSpace { .. } => ErrorKind::Exhausted,
-            Self::Malformed { .. }
+            Self::MarkerLost { .. }
+            | Self::Malformed { .. }
             | Self::Signature { .. }
             | Self::Stranger { .. }
             | Self::DigestMismatch { .. }

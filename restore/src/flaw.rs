@@ -41,6 +41,10 @@ pub enum FlawKind {
     ContentMismatch,
     /// The recomputed HashKV is not the source's.
     HashMismatch,
+    /// The vault's marker is not there or damaged.
+    MarkerLost,
+    /// A name in the vault that cannot be an object's.
+    NameRefused,
     /// A record beside the manifests (proof, pin, release, ledger) cannot be believed.
     RecordRefused,
     /// A proof or a ledger record is signed by a key that is not trusted here: it does not count,
@@ -68,6 +72,8 @@ impl FlawKind {
             Self::StructureBroken => "structure broken",
             Self::ContentMismatch => "content contradicts the manifest",
             Self::HashMismatch => "HashKV differs from the source's",
+            Self::MarkerLost => "marker lost",
+            Self::NameRefused => "name refused",
             Self::RecordRefused => "record refused",
             Self::RecordStranger => "record signed by a stranger",
         }

@@ -135,9 +135,9 @@ pub(crate) async fn read_records<Mode>(
     trust: &Trust,
 ) -> Result<(Vec<(ObjectName, Observation)>, Vec<Flaw>)> {
     let mut records = Vec::new();
-    let mut flaws = Vec::new();
-    let listed = vault.list(&Folder::Ledger.of(cluster)).await?;
-    for entry in listed.iter().rev().take(RECORDS_READ_MAX) {
+    let listing = vault.list_with_odd(&Folder::Ledger.of(cluster)).await?;
+    let mut flaws = listing.odd;
+    for entry in listing.objects.iter().rev().take(RECORDS_READ_MAX) {
         let bytes = match vault.get(&entry.name, LEDGER_BYTES_MAX).await {
             Ok(bytes) => bytes,
             Err(error @ Error::TooLarge { .. }) => {

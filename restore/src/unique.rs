@@ -15,8 +15,6 @@ impl UniqueId {
     pub fn generate() -> Self {
         Self(Uuid::new_v4())
     }
-
-    pub(crate) const NIL: Self = Self(Uuid::nil());
 }
 
 impl fmt::Display for UniqueId {

@@ -13,7 +13,8 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   holdfast vault check             every permission and habit a backup relies on, tried out, and
                                    whether uploads in pieces and checksums work (good to know)
-  holdfast vault check --new       make a vault where the one of before is gone for good
+  holdfast vault check --new       make a vault where the one of before is gone for good, or write
+                                   the marker (vault.json) anew that a vault has lost
   holdfast vault check -w json
 
 Where nothing is there yet, the check makes the vault, as the first backup would, and says so. Where
@@ -30,7 +31,8 @@ pub(crate) enum VaultCommand {
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_EXAMPLES)]
 pub(crate) struct CheckArgs {
-    /// Make a new vault where there is none, although this host knows backups of before
+    /// Make a new vault where there is none, although this host knows backups of before; or give
+    /// one that lost its marker a new one
     #[arg(long)]
     new: bool,
 }
@@ -46,6 +48,8 @@ pub(crate) async fn run(command: &VaultCommand, context: &Context) -> Result<Exi
 struct Checked {
     location: String,
     is_new: bool,
+    /// It had lost its marker, and has a new one.
+    is_renewed: bool,
     findings: Vec<Finding>,
 }
 
@@ -54,8 +58,9 @@ async fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure>
     keys::ensure(&settings)?;
     let (signer, now) = (keys::signer(&settings)?, context.clock.now());
     let is_new = vaults::is_absent(&settings).await;
+    let is_renewed = vaults::has_lost_marker(&settings).await;
     let vault = if args.new {
-        vaults::make(&settings, &signer, now).await?
+        vaults::renew(&settings, &signer, now).await?
     } else {
         vaults::write(&settings, &signer, now).await?
     };
@@ -63,12 +68,16 @@ async fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure>
     let shape = Checked {
         location: vault.location().to_owned(),
         is_new,
+        is_renewed,
         findings,
     };
     context.output.show(&shape, |shape| {
         let mut lines = vec![format!("vault {}", shape.location)];
         if shape.is_new {
             lines.push("  NEW   nothing was there: this check made a new, empty vault".to_owned());
+        }
+        if shape.is_renewed {
+            lines.push("  NEW   the marker (vault.json) was written anew".to_owned());
         }
         lines.extend(shape.findings.iter().map(|one| {
             let word = match (one.is_good, one.is_needed) {

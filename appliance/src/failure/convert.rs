@@ -71,6 +71,11 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
              the bundled store, `holdfast backup now` those of an etcd; else correct \
              `restore.vault`: nothing is at {location}"
         )),
+        RestoreError::MarkerLost { .. } => failure.next(
+            "nothing is written until it has one: put `vault.json` back from a copy of the vault, \
+             or let `holdfast vault check --new` write a new one beside the backups; reading and \
+             restoring go on without",
+        ),
         RestoreError::Source { .. }
         | RestoreError::NoUsableMember { .. }
         | RestoreError::Stalled { .. } => failure.next(

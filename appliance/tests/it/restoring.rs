@@ -220,3 +220,26 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files.sort();
     files
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vault_that_lost_its_marker_is_read_with_a_warning_and_not_written() {
+    let place = backed_up().await;
+    let marker = place.path().join("holdfast-data/vault/vault.json");
+    std::fs::remove_file(&marker).unwrap();
+    let warned = |ended: Ended| {
+        assert!(ended.complained.contains("marker lost"), "{ended:?}");
+        ended
+    };
+    warned(place.run(&["backup", "list"]).await.expect(12));
+    warned(place.run(&["backup", "verify"]).await.expect(12));
+    let restore = ["restore", "--latest", "--data-dir", "new"];
+    let restored = warned(place.run(&restore).await.expect(0));
+    assert!(restored.said.contains("1 key"), "{restored:?}");
+    // Writing stops and says what to do.
+    let refused = place.run(&["vault", "check"]).await.expect(12);
+    assert!(refused.complained.contains("check --new"), "{refused:?}");
+    let renewed = place.run(&["vault", "check", "--new"]).await.expect(0);
+    assert!(renewed.said.contains("written anew"), "{renewed:?}");
+    let listed = place.run(&["backup", "list"]).await.expect(0);
+    assert_eq!(listed.complained, "");
+}

@@ -38,7 +38,14 @@ pub async fn reports<Mode: Sync>(
     // Ids begin with the time: names in order are drills in order.
     let listed = vault.list(&Folder::Drills.of(cluster)).await?;
     for entry in listed.iter().rev().take(REPORTS_MAX) {
-        let bytes = vault.get(&entry.name, REPORT_BYTES_MAX).await?;
+        let bytes = match vault.get(&entry.name, REPORT_BYTES_MAX).await {
+            Ok(bytes) => bytes,
+            Err(error @ holdfast_restore::Error::TooLarge { .. }) => {
+                tracing::warn!(object = %entry.name, %error, "a drill report is refused");
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         match sign::open::<DrillReport>(entry.name.as_str(), &bytes, trust) {
             Ok(signed) if layout::drill(cluster, signed.record.id) == entry.name => {
                 reports.push(signed.record);

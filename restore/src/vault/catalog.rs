@@ -153,6 +153,7 @@ impl Catalog {
         local: Option<&Ledger>,
     ) -> Result<Self> {
         let mut reading = Reading::default();
+        reading.flaws.extend(vault.doubt().cloned());
         // Others write and prune meanwhile. A manifest is stored before the ledger knows of it, and
         // a release before anything is removed: read the other way round, nothing is missed.
         let in_vault = ledger::read_vault(vault, cluster, trust).await?;
@@ -168,8 +169,8 @@ impl Catalog {
         let pins: Vec<Signed<Pin>> = reading
             .records(vault, (cluster, Folder::Pins), trust, PIN_BYTES_MAX)
             .await?;
-        let parts = vault.list(&Folder::Parts.of(cluster)).await?;
-        let uses = vault.list(&Folder::Uses.of(cluster)).await?;
+        let parts = reading.list(vault, &Folder::Parts.of(cluster)).await?;
+        let uses = reading.list(vault, &Folder::Uses.of(cluster)).await?;
         let releases = reading.read_releases(vault, cluster, trust).await?;
         Ok(reading.conclude(
             cluster,
@@ -234,13 +235,24 @@ struct Reading {
 }
 
 impl Reading {
+    /// What is in a folder; names that cannot be an object's are flaws.
+    async fn list<Mode: Sync>(
+        &mut self,
+        vault: &Vault<Mode>,
+        folder: &ObjectName,
+    ) -> Result<Vec<Listed>> {
+        let listing = vault.list_with_odd(folder).await?;
+        self.flaws.extend(listing.odd);
+        Ok(listing.objects)
+    }
+
     async fn read_manifests<Mode: Sync>(
         &mut self,
         vault: &Vault<Mode>,
         cluster: &ClusterName,
         trust: &Trust,
     ) -> Result<()> {
-        let listed = vault.list(&Folder::Manifests.of(cluster)).await?;
+        let listed = self.list(vault, &Folder::Manifests.of(cluster)).await?;
         let objects = fetch(vault, listed, MANIFEST_BYTES_MAX).await?;
         for (entry, bytes) in objects {
             let Some(sequence) = layout::manifest_sequence(&entry.name) else {
@@ -305,7 +317,7 @@ impl Reading {
         trust: &Trust,
         limit: u64,
     ) -> Result<Vec<Signed<T>>> {
-        let listed = vault.list(&folder.of(cluster)).await?;
+        let listed = self.list(vault, &folder.of(cluster)).await?;
         let mut records = Vec::new();
         for (entry, bytes) in fetch(vault, listed, limit).await? {
             let read = bytes.and_then(|bytes| sign::open::<T>(entry.name.as_str(), &bytes, trust));

@@ -105,11 +105,12 @@ fn broken_store(spec: &S3Spec, protection: Protection) -> Result<Arc<dyn ObjectS
     if is_unsigned {
         spec.request_checksum = RequestChecksum::Sha256;
     }
-    super::spec::s3_through(&spec, |builder| {
+    let store = super::spec::s3_through(&spec, |builder| {
         builder
             .with_http_connector(BrokenWire::default())
             .with_unsigned_payload(is_unsigned)
-    })
+    })?;
+    Ok(store)
 }
 
 /// S3's code of the error, which is what an administrator can look up.

@@ -6,6 +6,7 @@
 mod catalog;
 pub mod doctor;
 pub mod layout;
+mod listing;
 mod spec;
 
 use std::marker::PhantomData;
@@ -14,16 +15,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures::TryStreamExt as _;
+use holdfast_policies::ClusterName;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, path};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::key::{Trust, Verifier};
+use crate::flaw::{Flaw, FlawKind};
+use crate::key::Verifier;
 use crate::unique::UniqueId;
 
 pub use catalog::{Backup, Catalog, Released};
 pub use layout::{Folder, ObjectName};
+pub use listing::Listing;
 pub use spec::{RequestChecksum, S3Credentials, S3Spec, VaultSpec};
+
+use listing::Lister;
+use spec::Place;
 
 /// Version of the vault's layout.
 pub const VAULT_VERSION: u64 = 1;
@@ -53,7 +60,7 @@ pub struct Marker {
     pub format: String,
     /// [`VAULT_VERSION`].
     pub version: u64,
-    /// Names this vault; local ledgers refer to it.
+    /// Names this vault.
     pub id: UniqueId,
     /// When it was created, by its creator's clock.
     pub created: DateTime<Utc>,
@@ -65,9 +72,10 @@ pub struct Marker {
 #[derive(Debug)]
 pub struct Vault<Mode> {
     store: Arc<dyn ObjectStore>,
+    lister: Lister,
     prefix: path::Path,
     location: String,
-    marker: Marker,
+    doubt: Option<Flaw>,
     mode: PhantomData<Mode>,
 }
 
@@ -75,9 +83,10 @@ impl<Mode> Clone for Vault<Mode> {
     fn clone(&self) -> Self {
         Self {
             store: Arc::clone(&self.store),
+            lister: self.lister.clone(),
             prefix: self.prefix.clone(),
             location: self.location.clone(),
-            marker: self.marker.clone(),
+            doubt: self.doubt.clone(),
             mode: PhantomData,
         }
     }
@@ -95,18 +104,37 @@ pub struct Listed {
 }
 
 impl Vault<ReadOnly> {
-    /// Opens an existing vault for reading.
+    /// Opens an existing vault for reading. On the worst day backups must be had from a vault that
+    /// has lost its marker too: [`Vault::doubt`] says so then.
     pub async fn open(spec: &VaultSpec) -> Result<Self> {
-        let place = spec.connect(false)?;
-        Self::from_store(place.store, &place.prefix, place.location).await
+        let mut vault = Self::at(spec.connect(false)?)?;
+        let lost = match vault.check_marker().await {
+            Ok(()) => return Ok(vault),
+            Err(
+                lost @ (Error::NotAVault { .. } | Error::Malformed { .. } | Error::TooLarge { .. }),
+            ) => lost,
+            Err(other) => return Err(other),
+        };
+        if vault.clusters().await?.is_empty() {
+            return Err(lost);
+        }
+        let detail = match lost {
+            Error::NotAVault { .. } => "not there, although backups are".to_owned(),
+            damaged => damaged.to_string(),
+        };
+        vault.doubt = Some(Flaw::new(FlawKind::MarkerLost, layout::marker(), detail));
+        Ok(vault)
     }
 }
 
 impl Vault<ReadWrite> {
     /// Opens an existing vault for reading and writing.
     pub async fn open(spec: &VaultSpec) -> Result<Self> {
-        let place = spec.connect(false)?;
-        Self::from_store(place.store, &place.prefix, place.location).await
+        let vault = Self::at(spec.connect(false)?)?;
+        match vault.check_marker().await {
+            Ok(()) => Ok(vault),
+            Err(error) => Err(vault.without_marker(error).await),
+        }
     }
 
     /// Opens a vault, or makes the place one when nothing is there. `now` and `verifier` go into
@@ -116,8 +144,20 @@ impl Vault<ReadWrite> {
         now: DateTime<Utc>,
         verifier: &Verifier,
     ) -> Result<Self> {
-        let place = spec.connect(true)?;
-        Self::create_in_store(place.store, &place.prefix, place.location, (now, verifier)).await
+        Self::at(spec.connect(true)?)?
+            .created((now, verifier), false)
+            .await
+    }
+
+    /// The same, where a vault that lost its marker is meant: it gets a new one.
+    pub async fn open_or_renew(
+        spec: &VaultSpec,
+        now: DateTime<Utc>,
+        verifier: &Verifier,
+    ) -> Result<Self> {
+        Self::at(spec.connect(true)?)?
+            .created((now, verifier), true)
+            .await
     }
 
     /// As [`Vault::open_or_create`], in an object store made elsewhere (tests, wrappers).
@@ -125,8 +165,36 @@ impl Vault<ReadWrite> {
         store: Arc<dyn ObjectStore>,
         prefix: &str,
         location: String,
-        (now, verifier): (DateTime<Utc>, &Verifier),
+        made: (DateTime<Utc>, &Verifier),
     ) -> Result<Self> {
+        let place = Place::made_elsewhere(store, prefix, location);
+        Self::at(place)?.created(made, false).await
+    }
+
+    /// A vault in an object store made elsewhere (tests, wrappers).
+    pub async fn from_store(
+        store: Arc<dyn ObjectStore>,
+        prefix: &str,
+        location: String,
+    ) -> Result<Self> {
+        let vault = Self::at(Place::made_elsewhere(store, prefix, location))?;
+        vault.check_marker().await?;
+        Ok(vault)
+    }
+
+    async fn created(
+        self,
+        (now, verifier): (DateTime<Utc>, &Verifier),
+        is_renewed: bool,
+    ) -> Result<Self> {
+        match self.check_marker().await {
+            Ok(()) => return Ok(self),
+            Err(Error::NotAVault { .. }) if is_renewed => {}
+            Err(error) => match self.without_marker(error).await {
+                Error::NotAVault { .. } => {}
+                refused => return Err(refused),
+            },
+        }
         let marker = Marker {
             format: VAULT_FORMAT.to_owned(),
             version: VAULT_VERSION,
@@ -134,31 +202,38 @@ impl Vault<ReadWrite> {
             created: now,
             verifying_key: verifier.to_text(),
         };
-        let vault = Self {
-            store: Arc::clone(&store),
-            prefix: parse_prefix(prefix)?,
-            location: location.clone(),
-            marker,
-            mode: PhantomData,
-        };
-        if vault.size(&layout::marker()).await?.is_none() {
-            let json = serde_json::to_vec_pretty(&vault.marker)
-                .map_err(|error| Error::malformed("vault.json", error.to_string()))?;
-            match vault.put_new(&layout::marker(), json.into()).await {
-                Ok(()) | Err(Error::ObjectExists { .. }) => {}
-                Err(other) => return Err(other),
-            }
+        let json = serde_json::to_vec_pretty(&marker)
+            .map_err(|error| Error::malformed("vault.json", error.to_string()))?;
+        match self.put_new(&layout::marker(), json.into()).await {
+            Ok(()) | Err(Error::ObjectExists { .. }) => {}
+            Err(other) => return Err(other),
         }
-        Self::from_store(store, prefix, location).await
+        self.check_marker().await?;
+        Ok(self)
+    }
+
+    /// Why nothing may be written: what lost its marker may be the wrong place, or half of one.
+    async fn without_marker(&self, error: Error) -> Error {
+        if !matches!(error, Error::NotAVault { .. }) {
+            return error;
+        }
+        match self.clusters().await {
+            Ok(clusters) if clusters.is_empty() => error,
+            Ok(_) => Error::MarkerLost {
+                location: self.location.clone(),
+            },
+            Err(unknown) => unknown,
+        }
     }
 
     /// The same vault, unable to change anything.
     pub fn read_only(&self) -> Vault<ReadOnly> {
         Vault {
             store: Arc::clone(&self.store),
+            lister: self.lister.clone(),
             prefix: self.prefix.clone(),
             location: self.location.clone(),
-            marker: self.marker.clone(),
+            doubt: self.doubt.clone(),
             mode: PhantomData,
         }
     }
@@ -200,32 +275,18 @@ impl Vault<ReadWrite> {
 }
 
 impl<Mode> Vault<Mode> {
-    /// A vault in an object store made elsewhere (tests, wrappers).
-    pub async fn from_store(
-        store: Arc<dyn ObjectStore>,
-        prefix: &str,
-        location: String,
-    ) -> Result<Self> {
-        let marker = Marker {
-            format: String::new(),
-            version: 0,
-            id: UniqueId::NIL,
-            created: DateTime::UNIX_EPOCH,
-            verifying_key: String::new(),
-        };
-        let prefix = parse_prefix(prefix)?;
-        let mut vault = Self {
-            store,
-            prefix,
-            location,
-            marker,
+    fn at(place: Place) -> Result<Self> {
+        Ok(Self {
+            store: place.store,
+            lister: place.lister,
+            prefix: parse_prefix(&place.prefix)?,
+            location: place.location,
+            doubt: None,
             mode: PhantomData,
-        };
-        vault.marker = vault.read_marker().await?;
-        Ok(vault)
+        })
     }
 
-    async fn read_marker(&self) -> Result<Marker> {
+    async fn check_marker(&self) -> Result<()> {
         let name = layout::marker();
         let bytes = match self.get(&name, MARKER_BYTES_MAX).await {
             Ok(bytes) => bytes,
@@ -251,23 +312,17 @@ impl<Mode> Vault<Mode> {
                 supported: VAULT_VERSION,
             });
         }
-        Ok(marker)
+        Ok(())
     }
 
-    /// The marker read when the vault was opened.
-    pub fn marker(&self) -> &Marker {
-        &self.marker
+    /// What is wrong with the place as a whole: a marker that is not there or damaged.
+    pub fn doubt(&self) -> Option<&Flaw> {
+        self.doubt.as_ref()
     }
 
     /// What to call the place in messages.
     pub fn location(&self) -> &str {
         &self.location
-    }
-
-    /// Trust in the key that the vault itself names. It shows damage and carelessness, not an
-    /// attacker who can write to the vault: say so to people who rely on it.
-    pub fn own_trust(&self) -> Result<Trust> {
-        Verifier::parse(&self.marker.verifying_key).map(|key| Trust::in_keys([key]))
     }
 
     /// The whole object, at most `limit` bytes of it.
@@ -306,6 +361,24 @@ impl<Mode> Vault<Mode> {
     /// Every object below a folder, sorted by name. An error means that the listing is not
     /// complete, and then there is no listing at all.
     pub async fn list(&self, folder: &ObjectName) -> Result<Vec<Listed>> {
+        Ok(self.list_with_odd(folder).await?.objects)
+    }
+
+    /// The same, and the names there that cannot be an object's.
+    pub async fn list_with_odd(&self, folder: &ObjectName) -> Result<Listing> {
+        match self.list_objects(folder).await {
+            Ok(objects) => Ok(Listing {
+                objects,
+                odd: Vec::new(),
+            }),
+            Err(error @ Error::Vault { .. }) => {
+                self.lister.go_on(&self.prefix, folder, error).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list_objects(&self, folder: &ObjectName) -> Result<Vec<Listed>> {
         let root = self.path(folder);
         let mut found = self.store.list(Some(&root));
         let mut listed = Vec::new();
@@ -330,22 +403,27 @@ impl<Mode> Vault<Mode> {
     }
 
     /// Names of the clusters that have objects here.
-    pub async fn clusters(&self) -> Result<Vec<holdfast_policies::ClusterName>> {
+    pub async fn clusters(&self) -> Result<Vec<ClusterName>> {
         let Some(folder) = ObjectName::listed(layout::CLUSTERS) else {
             return Ok(Vec::new());
         };
         let root = self.path(&folder);
-        let found = self
-            .store
-            .list_with_delimiter(Some(&root))
-            .await
-            .map_err(failed("list", &folder))?;
-        let mut names: Vec<_> = found
-            .common_prefixes
-            .iter()
-            .filter_map(|path| path.filename()?.parse().ok())
-            .collect();
+        let found = self.store.list_with_delimiter(Some(&root)).await;
+        let mut names: Vec<ClusterName> = match found.map_err(failed("list", &folder)) {
+            Ok(found) => {
+                let folders = found.common_prefixes.iter();
+                folders
+                    .filter_map(|path| path.filename()?.parse().ok())
+                    .collect()
+            }
+            Err(error) => {
+                let listing = self.lister.go_on(&self.prefix, &folder, error).await?;
+                let second = |one: &Listed| one.name.as_str().split('/').nth(1)?.parse().ok();
+                listing.objects.iter().filter_map(second).collect()
+            }
+        };
         names.sort();
+        names.dedup();
         Ok(names)
     }
 

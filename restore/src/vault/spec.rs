@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, Checksum};
+use object_store::aws::{AmazonS3, AmazonS3Builder, Checksum};
+use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
 use object_store::{Certificate, ClientOptions, ObjectStore, RetryConfig};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::listing::Lister;
 use crate::error::{Error, Result};
 
 /// Longest wait for one request to an object store, in total. A part is at most 33 MiB.
@@ -129,8 +131,25 @@ impl S3Spec {
 /// An object store and the folder of the vault in it.
 pub(super) struct Place {
     pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) lister: Lister,
     pub(super) prefix: String,
     pub(super) location: String,
+}
+
+impl Place {
+    /// In an object store made elsewhere, which is listed in one way only.
+    pub(super) fn made_elsewhere(
+        store: Arc<dyn ObjectStore>,
+        prefix: &str,
+        location: String,
+    ) -> Self {
+        Self {
+            store,
+            lister: Lister::None,
+            prefix: prefix.to_owned(),
+            location,
+        }
+    }
 }
 
 impl VaultSpec {
@@ -153,14 +172,20 @@ impl VaultSpec {
         match self {
             Self::Local { path } => Ok(Place {
                 store: local(path, is_created)?,
+                lister: Lister::Folder(path.clone()),
                 prefix: String::new(),
                 location,
             }),
-            Self::S3(spec) => Ok(Place {
-                store: s3(spec)?,
-                prefix: spec.prefix.clone(),
-                location,
-            }),
+            Self::S3(spec) => {
+                let store = s3(spec)?;
+                let pages: Arc<dyn PaginatedListStore> = store.clone();
+                Ok(Place {
+                    lister: Lister::Pages(pages),
+                    store,
+                    prefix: spec.prefix.clone(),
+                    location,
+                })
+            }
         }
     }
 }
@@ -186,7 +211,7 @@ fn local(path: &Path, is_created: bool) -> Result<Arc<dyn ObjectStore>> {
     Ok(Arc::new(store.with_fsync(true)))
 }
 
-fn s3(spec: &S3Spec) -> Result<Arc<dyn ObjectStore>> {
+fn s3(spec: &S3Spec) -> Result<Arc<AmazonS3>> {
     s3_through(spec, |builder| builder)
 }
 
@@ -194,7 +219,7 @@ fn s3(spec: &S3Spec) -> Result<Arc<dyn ObjectStore>> {
 pub(super) fn s3_through(
     spec: &S3Spec,
     change: impl FnOnce(AmazonS3Builder) -> AmazonS3Builder,
-) -> Result<Arc<dyn ObjectStore>> {
+) -> Result<Arc<AmazonS3>> {
     let refused = |reason: String| Error::VaultSettings { reason };
     let mut client = ClientOptions::new()
         .with_timeout(REQUEST_TIMEOUT)

@@ -22,6 +22,7 @@ mod in_use;
 #[path = "../../../store/tests/it/long.rs"]
 mod long;
 mod manifests;
+mod odd_vault;
 mod pruning;
 mod restore;
 #[path = "../../../store/tests/it/small_disk.rs"]

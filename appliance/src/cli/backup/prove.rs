@@ -2,7 +2,7 @@
 
 use holdfast_policies::{Level, SnapshotId};
 use holdfast_restore::in_use::Reader;
-use holdfast_restore::{Backup, FlawKind, Proof, VerifyOptions, proof, verify};
+use holdfast_restore::{Backup, FlawKind, Proof, ReadOnly, Vault, VerifyOptions, proof, verify};
 use serde::Serialize;
 
 use super::super::dispatch::Context;
@@ -77,7 +77,7 @@ pub(super) async fn run(args: &VerifyArgs, context: &Context) -> Result<ExitCode
         let proof = vaults::during(mark, work)
             .await
             .or_fail(format!("the backup {id} was not verified"))?;
-        record(&settings, &proof, context).await?;
+        record(&settings, &vault, &proof, context).await?;
         shape.backups.push(one_of(proof));
     }
     meter.finish();
@@ -89,7 +89,18 @@ pub(super) async fn run(args: &VerifyArgs, context: &Context) -> Result<ExitCode
 }
 
 /// Keeps the proof in the vault, where this host may write into it.
-async fn record(settings: &Settings, proof: &Proof, context: &Context) -> Result<(), Failure> {
+async fn record(
+    settings: &Settings,
+    vault: &Vault<ReadOnly>,
+    proof: &Proof,
+    context: &Context,
+) -> Result<(), Failure> {
+    if let Some(doubt) = vault.doubt() {
+        context
+            .output
+            .note(format!("the proof is not stored: {doubt}"));
+        return Ok(());
+    }
     if !settings.signing_key_file().exists() {
         context
             .output

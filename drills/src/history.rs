@@ -8,7 +8,7 @@ const FIRST_REVISION: i64 = 1;
 /// Revisions that backups were taken at, and those that restores began at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct History {
-    /// The newest revision in any backup of the same generation.
+    /// The newest revision in any backup of the same cluster.
     pub(crate) newest_backed_up: i64,
     /// Nothing was ever written, as far as anybody has seen.
     pub(crate) is_new: bool,
@@ -21,7 +21,7 @@ impl History {
     pub(crate) fn of(catalog: &Catalog, manifest: &Manifest) -> Self {
         let all = || catalog.backups.iter().map(|backup| &backup.manifest);
         let newest_backed_up = all()
-            .filter(|other| other.generation == manifest.generation)
+            .filter(|other| other.source.cluster_id == manifest.source.cluster_id)
             .map(|other| other.content.revision)
             .fold(manifest.content.revision, i64::max);
         Self {

@@ -13,8 +13,9 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, Generation, Sequence};
 
+use crate::claim::Claim;
 use crate::error::{Error, Result, Successor};
-use crate::key::{Signer, Trust};
+use crate::key::{Signer, Trust, Verifier};
 use crate::ledger::{self, Ledger, Observation, Reason};
 use crate::manifest::{Link, Manifest};
 use crate::part::{self, PART_BYTES};
@@ -125,6 +126,7 @@ pub async fn capture(
     let place = Position::after(&catalog, options)?;
     let run = attempt::Run {
         options,
+        trust: &trust,
         source,
         vault,
         sealer,
@@ -184,21 +186,13 @@ impl Position {
             reason: "the chain has no place left".to_owned(),
         })?;
         let predecessor = catalog.chain.link_at(newest).cloned();
-        let known = catalog
-            .newest()
-            .map_or(Generation::FIRST, |backup| backup.manifest.generation);
+        let known = catalog.newest_generation().unwrap_or(Generation::FIRST);
         let generation = options.generation.unwrap_or(known);
-        if let Some(newest) = catalog.newest().filter(|_| generation < known) {
+        if let Some(successor) = successor(catalog, generation) {
             return Err(Error::Replaced {
                 cluster: catalog.cluster.clone(),
                 ours: generation,
-                successor: Box::new(Successor {
-                    generation: known,
-                    id: newest.id(),
-                    started: newest.manifest.started,
-                    writer: newest.manifest.writer.clone(),
-                    key: newest.by.fingerprint(),
-                }),
+                successor: Box::new(successor),
             });
         }
         Ok(Self {
@@ -206,6 +200,35 @@ impl Position {
             predecessor,
             generation,
         })
+    }
+}
+
+/// Who took over from the writer of `ours`: with a backup, or with a claim and none yet.
+fn successor(catalog: &Catalog, ours: Generation) -> Option<Successor> {
+    let newest = catalog.newest();
+    let claim = catalog.claim.as_ref();
+    let generation = catalog.newest_generation().filter(|one| *one > ours)?;
+    let by_backup = newest.filter(|backup| backup.manifest.generation == generation);
+    if let Some(newest) = by_backup {
+        return Some(Successor {
+            generation,
+            id: Some(newest.id()),
+            started: newest.manifest.started,
+            writer: newest.manifest.writer.clone(),
+            key: newest.by.fingerprint(),
+        });
+    }
+    claim.map(|(claim, by)| claimed(claim, by))
+}
+
+/// Somebody who took over and has no backup yet.
+fn claimed(claim: &Claim, by: &Verifier) -> Successor {
+    Successor {
+        generation: claim.generation,
+        id: None,
+        started: claim.at,
+        writer: claim.writer.clone(),
+        key: by.fingerprint(),
     }
 }
 

@@ -326,14 +326,14 @@ pub enum Error {
     },
 }
 
-/// An appliance that took over, as far as its newest backup tells.
+/// An appliance that took over, as far as its claim or its newest backup tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Successor {
     /// The generation it writes.
     pub generation: Generation,
-    /// Its newest backup.
-    pub id: SnapshotId,
-    /// When that was begun.
+    /// Its newest backup, when it has taken one.
+    pub id: Option<SnapshotId>,
+    /// When that was begun, or else when it took over.
     pub started: DateTime<Utc>,
     /// The program that wrote it.
     pub writer: String,
@@ -343,11 +343,19 @@ pub struct Successor {
 
 impl fmt::Display for Successor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "generation {}: backup {} of {}, written by {} with the signing key {}",
-            self.generation, self.id, self.started, self.writer, self.key
-        )
+        let Self {
+            generation,
+            started,
+            writer,
+            key,
+            ..
+        } = self;
+        write!(f, "generation {generation}: ")?;
+        match self.id {
+            Some(id) => write!(f, "backup {id} of {started}, written")?,
+            None => write!(f, "claimed at {started}, no backup yet,")?,
+        }
+        write!(f, " by {writer} with the signing key {key}")
     }
 }
 

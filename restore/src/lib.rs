@@ -15,6 +15,7 @@
 
 pub mod capture;
 mod chain;
+pub mod claim;
 pub mod content;
 pub mod digest;
 pub mod error;

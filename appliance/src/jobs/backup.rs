@@ -11,12 +11,13 @@ use holdfast_policies::{Generation, Level, SnapshotId};
 use holdfast_restore::key::{Keys, Signer};
 use holdfast_restore::{
     CaptureOptions, Captured, Catalog, Proof, ReadBack, ReadWrite, Sealer, Source, Vault,
-    VerifyOptions, capture, proof, prune as removal, verify,
+    VerifyOptions, capture, claim, proof, prune as removal, verify,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::scheduler::Outcome;
-use super::{acceptance, ownership, prune};
+use super::{acceptance, prune};
 use crate::clock::Clock;
 use crate::config::{self, Settings};
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -98,13 +99,12 @@ impl BackupReport {
 
 /// How a backup is taken.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct Wishes<'a> {
     /// The source has become another cluster on purpose.
     pub(crate) accept_new_cluster: bool,
-    /// This process owns the source: it claims a generation and is refused once another did.
-    pub(crate) is_owner: bool,
-    /// The generation claimed by an earlier run of this process.
-    pub(crate) claimed: Option<Generation>,
+    /// This process owns the source: it claims a generation, keeps it here for its later runs, and
+    /// is refused once another claimed a newer one.
+    pub(crate) claimed: Option<&'a Mutex<Option<Generation>>>,
 }
 
 /// What one run works with.
@@ -127,7 +127,7 @@ pub(crate) async fn run(
     opened: &dyn Source,
     clock: &Clock,
     meter: &Meter,
-    wishes: Wishes,
+    wishes: Wishes<'_>,
 ) -> BackupOutcome {
     let began = tokio::time::Instant::now();
     let sealer = sealer(settings)?;
@@ -181,14 +181,17 @@ impl Run<'_> {
         &mut self,
         opened: &dyn Source,
         sealer: &Sealer,
-        wishes: Wishes,
+        wishes: Wishes<'_>,
     ) -> Result<Captured, Failure> {
         let (cluster, now) = (self.source.name.clone(), self.clock.now());
         let mut options = CaptureOptions::new(cluster, now, work_dir(self.settings)?);
         options.trust = self.keys.trust.clone();
-        options.generation = self.generation(wishes).await?;
         options.accept_new_cluster =
             wishes.accept_new_cluster || self.is_restored_here(opened).await;
+        if let Some(claimed) = wishes.claimed {
+            let is_accepted = options.accept_new_cluster;
+            options.generation = self.generation(opened, claimed, is_accepted).await?;
+        }
         options.read_back = ReadBack::Sizes;
         options.ledger = Some(ledger_file(self.settings, self.source)?);
         options.attempts = ATTEMPTS;
@@ -204,23 +207,37 @@ impl Run<'_> {
         .await
         .or_fail(format!("no backup of `{}` was taken", self.source.name))?;
         self.notes.extend(captured.warnings.iter().cloned());
-        if wishes.is_owner {
-            let (source, generation) = (&self.source.name, captured.manifest.generation);
-            ownership::remember(self.settings, source, generation)?;
-        }
         Ok(captured)
     }
 
-    /// The generation that the owner of the source writes; anybody else goes on with the newest.
-    async fn generation(&self, wishes: Wishes) -> Result<Option<Generation>, Failure> {
-        if !wishes.is_owner {
+    /// The generation that the owner of the source writes, claimed at its first backup. An
+    /// appliance whose source is another cluster, without consent, claims none: it is refused, and
+    /// takes nothing from the one whose vault it is.
+    async fn generation(
+        &self,
+        opened: &dyn Source,
+        claimed: &Mutex<Option<Generation>>,
+        is_accepted: bool,
+    ) -> Result<Option<Generation>, Failure> {
+        if let Some(generation) = *claimed.lock() {
+            return Ok(Some(generation));
+        }
+        let name = &self.source.name;
+        let seen = opened.latest_revision().await;
+        let seen = seen.or_fail(format!("no backup of `{name}` was taken"))?;
+        let catalog = self.catalog().await?;
+        let before = catalog
+            .newest()
+            .and_then(|newest| newest.manifest.source.cluster_id.as_ref());
+        let is_another = before.is_some() && seen.cluster_id.is_some();
+        if is_another && before != seen.cluster_id.as_ref() && !is_accepted {
             return Ok(None);
         }
-        if let Some(claimed) = wishes.claimed {
-            return Ok(Some(claimed));
-        }
-        let catalog = self.catalog().await?;
-        ownership::claim(self.settings, &catalog).map(Some)
+        let generation = claim::claim(&self.vault, &catalog, self.clock.now(), &self.signer)
+            .await
+            .or_fail(format!("no generation of `{name}` was claimed"))?;
+        *claimed.lock() = Some(generation);
+        Ok(Some(generation))
     }
 
     /// Whether the source is a cluster that this host restored.

@@ -6,7 +6,6 @@ pub(crate) mod backup;
 pub(crate) mod board;
 pub(crate) mod control;
 pub(crate) mod drill;
-mod ownership;
 pub(crate) mod prune;
 pub(crate) mod rehearsal;
 pub(crate) mod scheduler;

@@ -173,13 +173,9 @@ impl Shop {
     ) -> Ended {
         let wishes = Wishes {
             accept_new_cluster: request.as_ref().is_some_and(|one| one.accept_new_cluster),
-            is_owner: true,
-            claimed: *claimed.lock(),
+            claimed: Some(claimed),
         };
         let outcome = self.one_backup(source, wishes).await;
-        if let Ok(report) = &outcome {
-            *claimed.lock() = Some(report.generation);
-        }
         self.refresh.send_replace(());
         let ended = Ended::of(&outcome);
         if let Some(request) = request {
@@ -189,7 +185,7 @@ impl Shop {
         ended
     }
 
-    async fn one_backup(&self, source: &Source, wishes: Wishes) -> BackupOutcome {
+    async fn one_backup(&self, source: &Source, wishes: Wishes<'_>) -> BackupOutcome {
         let opened = sources::open(&self.settings, source, self.member.as_ref())?;
         let meter = Meter::silent();
         let outcome = backup::run(

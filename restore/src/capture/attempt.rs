@@ -10,10 +10,11 @@ use holdfast_store::etcd_file::EtcdFile;
 use tokio::time::Instant;
 
 use super::cutter::{Cutter, Whole};
-use super::{CaptureOptions, Captured, Position, ReadBack};
+use super::{CaptureOptions, Captured, Position, ReadBack, claimed};
+use crate::claim;
 use crate::error::{Error, Result};
 use crate::inspect::{self, Comparison};
-use crate::key::Signer;
+use crate::key::{Signer, Trust};
 use crate::manifest::{ContentRecord, MANIFEST_BYTES_MAX, Manifest, SourceHash, SourceRecord};
 use crate::part::{self, PartRecord};
 use crate::progress::{Phase, Progress, ProgressFn};
@@ -31,6 +32,7 @@ const READ_BACKS: usize = 4;
 /// What an attempt works with.
 pub(super) struct Run<'a> {
     pub(super) options: &'a CaptureOptions,
+    pub(super) trust: &'a Trust,
     pub(super) source: &'a dyn Source,
     pub(super) vault: &'a Vault<ReadWrite>,
     pub(super) sealer: &'a Sealer,
@@ -53,11 +55,33 @@ impl Run<'_> {
         rand::RngExt::fill(&mut rand::rng(), &mut random);
         let id = SnapshotId::new(self.options.now, random);
         match self.collect(id, &position, stream).await {
-            Ok((manifest, warnings)) => self.commit(manifest, warnings).await,
+            Ok((manifest, warnings)) => match self.still_owns(position.generation).await {
+                Ok(()) => self.commit(manifest, warnings).await,
+                Err(error) => {
+                    self.discard(id).await;
+                    Err(error)
+                }
+            },
             Err(error) => {
                 self.discard(id).await;
                 Err(error)
             }
+        }
+    }
+
+    /// A backup takes its time: whoever took over meanwhile is the writer now.
+    async fn still_owns(&self, ours: Generation) -> Result<()> {
+        if self.options.generation.is_none() {
+            return Ok(());
+        }
+        let cluster = &self.options.cluster;
+        match claim::newest(self.vault, cluster, self.trust).await?.0 {
+            Some((newest, by)) if newest.generation > ours => Err(Error::Replaced {
+                cluster: cluster.clone(),
+                ours,
+                successor: Box::new(claimed(&newest, &by)),
+            }),
+            _ => Ok(()),
         }
     }
 

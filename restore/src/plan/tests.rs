@@ -97,6 +97,7 @@ fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
             head: None,
         },
         bumps: Vec::new(),
+        claim: None,
         orphans: Vec::new(),
         chain: Chain {
             places: BTreeMap::new(),

@@ -8,11 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
-use holdfast_policies::{BackupFact, ByteSize, ClusterName, Level, Sequence, SnapshotId};
+use holdfast_policies::{
+    BackupFact, ByteSize, ClusterName, Generation, Level, Sequence, SnapshotId,
+};
 
 use super::layout::{self, Folder, ObjectName};
 use super::{Listed, Vault};
 use crate::chain::{Chain, Place};
+use crate::claim;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::flaw::{Flaw, FlawKind};
@@ -138,6 +141,8 @@ pub struct Catalog {
     pub ledger: Ledger,
     /// Revisions that restores bumped to, as far as the vault was told.
     pub bumps: Vec<i64>,
+    /// The newest generation taken, and by whom.
+    pub claim: claim::Newest,
     /// Parts of no backup: left by a run that did not come to its end.
     pub orphans: Vec<Listed>,
     pub(crate) chain: Chain,
@@ -172,6 +177,8 @@ impl Catalog {
         let parts = reading.list(vault, &Folder::Parts.of(cluster)).await?;
         let uses = reading.list(vault, &Folder::Uses.of(cluster)).await?;
         let releases = reading.read_releases(vault, cluster, trust).await?;
+        let (claim, refused) = claim::newest(vault, cluster, trust).await?;
+        reading.flaws.extend(refused);
         Ok(reading.conclude(
             cluster,
             releases,
@@ -182,6 +189,7 @@ impl Catalog {
                 uses,
                 ledger,
                 bumps,
+                claim,
             },
         ))
     }
@@ -199,6 +207,12 @@ impl Catalog {
     /// The newest backup.
     pub fn newest(&self) -> Option<&Backup> {
         self.backups.last()
+    }
+
+    /// The newest generation, of a backup or of a claim.
+    pub fn newest_generation(&self) -> Option<Generation> {
+        let of_backup = self.newest().map(|backup| backup.manifest.generation);
+        of_backup.max(self.claim.as_ref().map(|(claim, _)| claim.generation))
     }
 
     /// What decisions need to know about every backup at `now`.
@@ -224,6 +238,7 @@ struct Beside {
     uses: Vec<Listed>,
     ledger: Ledger,
     bumps: Vec<i64>,
+    claim: claim::Newest,
 }
 
 #[derive(Default)]
@@ -393,6 +408,7 @@ impl Reading {
             strangers,
             ledger: beside.ledger,
             bumps: beside.bumps,
+            claim: beside.claim,
             orphans,
             chain,
         }

@@ -10,12 +10,13 @@
 //! clusters/NAME/releases/ID.json                  written before a backup is removed
 //! clusters/NAME/ledger/REVISION-DIGEST.json       revisions observed
 //! clusters/NAME/drills/ID.json                    drill reports
+//! clusters/NAME/claims/GENERATION.json             who writes backups from a generation on
 //! clusters/NAME/uses/ID/READER-UUID-N.json        marks of those who read a backup now
 //! ```
 
 use std::fmt;
 
-use holdfast_policies::{ClusterName, DrillId, Sequence, SnapshotId};
+use holdfast_policies::{ClusterName, DrillId, Generation, Sequence, SnapshotId};
 
 /// An object's name within a vault: `/` separated, no empty, `.` or `..` segment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,6 +80,8 @@ pub enum Folder {
     Drills,
     /// Marks of readers.
     Uses,
+    /// Generations taken.
+    Claims,
 }
 
 impl Folder {
@@ -93,6 +96,7 @@ impl Folder {
             Self::Ledger => "ledger",
             Self::Drills => "drills",
             Self::Uses => "uses",
+            Self::Claims => "claims",
         }
     }
 
@@ -171,6 +175,15 @@ pub(crate) fn ledger(cluster: &ClusterName, revision: i64, digest: &str) -> Obje
 /// A drill's report.
 pub fn drill(cluster: &ClusterName, id: DrillId) -> ObjectName {
     ObjectName(format!("{}/{id}.json", Folder::Drills.of(cluster)))
+}
+
+/// A claim of a generation.
+pub(crate) fn claim(cluster: &ClusterName, generation: Generation) -> ObjectName {
+    ObjectName(format!(
+        "{}/{:020}.json",
+        Folder::Claims.of(cluster),
+        generation.0
+    ))
 }
 
 /// A mark of a reader.

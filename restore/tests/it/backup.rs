@@ -4,10 +4,10 @@ use std::fs;
 
 use holdfast_policies::{Generation, Level, Sequence};
 use holdfast_restore::manifest::SourceHash;
-use holdfast_restore::vault::layout;
+use holdfast_restore::vault::{Folder, layout};
 use holdfast_restore::{
-    Error, ErrorKind, FileSource, Identities, Keys, ReadBack, Recipient, Sealer, Signer,
-    Source as _, capture, key, ledger,
+    Error, ErrorKind, FileSource, FlawKind, Identities, Keys, ReadBack, Recipient, Sealer, Signer,
+    Source as _, capture, claim, key, ledger,
 };
 
 use super::bench::{ALARM, AUTH, BASIC, Bench, EMPTY, K8S, SMALL, minute};
@@ -321,8 +321,74 @@ async fn a_writer_of_an_older_generation_is_refused() {
         panic!("{refused}")
     };
     assert_eq!((ours, successor.generation), (Generation(2), Generation(3)));
-    assert_eq!(successor.id, newest.manifest.id);
+    assert_eq!(successor.id, Some(newest.manifest.id));
     assert_eq!(successor.key, bench.signer.verifier().fingerprint());
+}
+
+/// As two do with the same keys and the same data directory, copied.
+#[tokio::test]
+async fn of_two_appliances_that_claim_at_once_only_the_later_goes_on() {
+    let bench = Bench::new().await;
+    bench.backup(BASIC, minute(0)).await;
+    let catalog = bench.catalog().await;
+    let claim = || claim::claim(&bench.vault, &catalog, minute(1), &bench.signer);
+    let (one, two) = tokio::join!(claim(), claim());
+    let (mut held, mut lost) = (one.unwrap(), two.unwrap());
+    assert_ne!(held, lost, "nobody shares a generation");
+    if held < lost {
+        std::mem::swap(&mut held, &mut lost);
+    }
+    let mut options = bench.options(minute(2));
+    // The claim alone decides, before any backup of the later one.
+    options.generation = Some(lost);
+    let refused = bench.try_backup(BASIC, &options).await.unwrap_err();
+    let Error::Replaced { successor, .. } = &refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((successor.generation, successor.id), (held, None));
+    assert!(refused.to_string().contains("no backup yet"), "{refused}");
+    options.generation = Some(held);
+    let taken = bench.try_backup(BASIC, &options).await.unwrap();
+    assert_eq!(taken.manifest.generation, held);
+    assert_eq!(bench.catalog().await.orphans, []);
+}
+
+#[tokio::test]
+async fn a_claim_that_nobody_trusted_signed_takes_nothing_over() {
+    let bench = Bench::new().await;
+    bench.backup(BASIC, minute(0)).await;
+    let catalog = bench.catalog().await;
+    let mut options = bench.options(minute(1));
+    let ours = claim::claim(&bench.vault, &catalog, minute(1), &bench.signer);
+    options.generation = Some(ours.await.unwrap());
+    let stranger = Signer::generate();
+    let theirs = claim::claim(&bench.vault, &catalog, minute(1), &stranger);
+    assert!(Some(theirs.await.unwrap()) > options.generation);
+    bench.try_backup(BASIC, &options).await.unwrap();
+    let catalog = bench.catalog().await;
+    assert_eq!(catalog.newest_generation(), options.generation);
+    assert_eq!(catalog.flaws[0].kind, FlawKind::RecordStranger);
+    // The next claim goes past the place that is taken.
+    let next = claim::claim(&bench.vault, &catalog, minute(2), &bench.signer);
+    let number = |generation: Option<Generation>| generation.unwrap().0;
+    assert_eq!(next.await.unwrap().0, number(options.generation) + 2);
+}
+
+#[tokio::test]
+async fn only_the_newest_claims_are_kept() {
+    let bench = Bench::new().await;
+    bench.backup(BASIC, minute(0)).await;
+    for _ in 0..20 {
+        let catalog = bench.catalog().await;
+        let claimed = claim::claim(&bench.vault, &catalog, minute(1), &bench.signer);
+        claimed.await.unwrap();
+    }
+    let kept = bench.vault.list(&Folder::Claims.of(&bench.cluster)).await;
+    assert!(kept.unwrap().len() < 12);
+    assert_eq!(
+        bench.catalog().await.newest_generation(),
+        Some(Generation(21))
+    );
 }
 
 #[tokio::test]

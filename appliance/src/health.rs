@@ -48,10 +48,14 @@ pub(crate) struct SourceStatus {
     pub(crate) last_drill: Option<DrillWords>,
     /// The newest drill that passed.
     pub(crate) last_passed_drill: Option<DrillWords>,
-    /// When the next backup is planned.
+    /// When the next backup is planned; `None` also before the first of a schedule that counts
+    /// from the start of the daemon.
     pub(crate) next_backup: Option<DateTime<Utc>>,
-    /// When the next drill is planned.
+    /// When the next drill is planned, likewise.
     pub(crate) next_drill: Option<DateTime<Utc>>,
+    /// The schedules of both, where there are any.
+    #[serde(skip)]
+    pub(crate) schedules: [Option<String>; 2],
     /// What in the vault needs a person's eye.
     pub(crate) problems: Vec<String>,
 }
@@ -72,6 +76,7 @@ impl SourceStatus {
             last_passed_drill: None,
             next_backup: None,
             next_drill: None,
+            schedules: [None, None],
             problems: Vec::new(),
         }
     }
@@ -122,9 +127,12 @@ pub(crate) async fn gather(
     };
     let evidence = evidence(catalog.as_ref(), &drills, policies.objective.rpo_level);
     let invalid = "the schedule cannot be used";
-    let next = |schedule: Option<Schedule>, last: Option<DateTime<Utc>>| {
-        schedule.and_then(|schedule| schedule.next_after(last.unwrap_or(now)))
+    let next = |schedule: &Option<Schedule>, last: Option<DateTime<Utc>>| {
+        let schedule = schedule.as_ref()?;
+        schedule.next_run(last, now)
     };
+    let backup = policies.backup.schedule().or_fail(invalid)?;
+    let drill = policies.drill.schedule().or_fail(invalid)?;
     let last_backup = catalog
         .as_ref()
         .and_then(Catalog::newest)
@@ -138,8 +146,9 @@ pub(crate) async fn gather(
         newest_proven: evidence.newest_proven.as_ref().map(words),
         backups: catalog.as_ref().map_or(0, |catalog| catalog.backups.len()),
         last_passed_drill: drills.iter().find(|one| one.is_passed()).cloned(),
-        next_backup: next(policies.backup.schedule().or_fail(invalid)?, last_backup),
-        next_drill: next(policies.drill.schedule().or_fail(invalid)?, last_drill),
+        next_backup: next(&backup, last_backup),
+        next_drill: next(&drill, last_drill),
+        schedules: [backup, drill].map(|one| one.map(|schedule| schedule.to_string())),
         last_drill: drills.into_iter().next(),
         problems,
         evidence,
@@ -260,9 +269,19 @@ impl fmt::Display for SourceStatus {
         let drill = self.last_drill.as_ref().map(DrillWords::line);
         writeln!(f, "  last drill        {}", or_none(drill))?;
         writeln!(f, "  backups           {} in the vault", self.backups)?;
-        let planned = |next: Option<DateTime<Utc>>| next.map_or("not planned".to_owned(), moment);
-        writeln!(f, "  next backup       {}", planned(self.next_backup))?;
-        write!(f, "  next drill        {}", planned(self.next_drill))?;
+        let planned =
+            |next: Option<DateTime<Utc>>, schedule: &Option<String>| match (next, schedule) {
+                (Some(next), _) => moment(next),
+                (None, Some(schedule)) => format!("{schedule} from the start of `holdfast run`"),
+                (None, None) => "not planned".to_owned(),
+            };
+        let [backup, drill] = &self.schedules;
+        writeln!(
+            f,
+            "  next backup       {}",
+            planned(self.next_backup, backup)
+        )?;
+        write!(f, "  next drill        {}", planned(self.next_drill, drill))?;
         for problem in &self.problems {
             write!(f, "\n  PROBLEM           {problem}")?;
         }

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use age::secrecy::ExposeSecret as _;
 use ed25519_dalek::{SigningKey, VerifyingKey};
+use holdfast_store::datadir::durable;
 use rand::RngExt as _;
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -119,20 +120,6 @@ impl Identities {
     pub fn load(path: &Path) -> Result<Self> {
         let text = read_key_file(path)?;
         Self::parse(&text, &path.display().to_string())
-    }
-
-    /// Reads several files into one set.
-    pub fn load_all<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<Self> {
-        let mut all = Self {
-            keys: Vec::new(),
-            recipients: Vec::new(),
-        };
-        for path in paths {
-            let mut one = Self::load(path.as_ref())?;
-            all.keys.append(&mut one.keys);
-            all.recipients.append(&mut one.recipients);
-        }
-        Ok(all)
     }
 
     /// Reads the text of an identity file; `what` names it in errors.
@@ -424,8 +411,7 @@ fn write_secret(path: &Path, bytes: &[u8]) -> Result<()> {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
     {
-        let folder_file = fs::File::open(folder).map_err(Error::io("open", folder))?;
-        folder_file.sync_all().map_err(Error::io("sync", folder))?;
+        durable::sync_dir(folder).map_err(Error::io("sync", folder))?;
     }
     Ok(())
 }

@@ -77,7 +77,7 @@ impl Staging {
     }
 
     fn rename(&self, built: &Path) -> Result<()> {
-        refuse_existing(&self.target)?;
+        refuse_taken(&self.target)?;
         match renameat_with(CWD, built, CWD, &self.target, RenameFlags::NOREPLACE) {
             Ok(()) => {}
             // A file system without that flag; the check above has to do.
@@ -119,11 +119,16 @@ const OWNERS: [(&str, &str); 3] = [
 /// A file, a folder or a symbolic link at the target: all are refused, and so is a target inside
 /// a vault or another member's data.
 pub(crate) fn refuse_existing(target: &Path) -> Result<()> {
+    refuse_taken(target)?;
+    refuse_inside(target)
+}
+
+fn refuse_taken(target: &Path) -> Result<()> {
     match fs::symlink_metadata(target) {
         Ok(_) => Err(Error::TargetExists {
             path: target.to_path_buf(),
         }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => refuse_inside(target),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(Error::io("inspect", target)(error)),
     }
 }

@@ -64,78 +64,102 @@ const fn gauge(name: &'static str, unit: &'static str, help: &'static str) -> De
     }
 }
 
+const LAST_BACKUP: Described = gauge(
+    "holdfast_appliance_backup_timestamp_seconds",
+    "seconds since 1970",
+    "When the newest usable backup was read from its source, as the vault says",
+);
+
+const RPO: Described = gauge(
+    "holdfast_appliance_rpo_seconds",
+    "seconds",
+    "What would be lost: the age of that backup when it was last judged, once a minute",
+);
+
+const RTO: Described = gauge(
+    "holdfast_appliance_rto_seconds",
+    "seconds",
+    "Time to be back, as the newest passed drill measured it",
+);
+
+const LAST_DRILL: Described = gauge(
+    "holdfast_appliance_drill_timestamp_seconds",
+    "seconds since 1970",
+    "When the newest passed drill ended, as its report in the vault says",
+);
+
+const LAST_PROVEN: Described = gauge(
+    "holdfast_appliance_backup_proven_timestamp_seconds",
+    "seconds since 1970",
+    "When the newest backup proven by a drill (L3 or more) was read from its source",
+);
+
+const MISSED: Described = Described {
+    labels: "source, objective",
+    ..gauge(
+        "holdfast_appliance_objective_missed",
+        "0 or 1",
+        "1 when the objective (rpo, rto or drill) is missed by the evidence, 0 when met or not set",
+    )
+};
+
+const WANTED: Described = Described {
+    labels: "source, objective",
+    ..gauge(
+        "holdfast_appliance_objective_seconds",
+        "seconds",
+        "What is promised: the most that the objective (rpo, rto or drill) allows",
+    )
+};
+
+const EVIDENCE: Described = gauge(
+    "holdfast_appliance_evidence_timestamp_seconds",
+    "seconds since 1970",
+    "When the vault was last read for these figures; one that stands still (or `NaN`: never read) means that it cannot be read; the figures are then those of the last reading, judged anew",
+);
+
+const BACKUPS: Described = gauge(
+    "holdfast_appliance_backups",
+    "backups",
+    "Backups in the vault",
+);
+
+const REVISION: Described = gauge(
+    "holdfast_appliance_backup_revision",
+    "revision",
+    "Revision of the newest usable backup",
+);
+
+const PROBLEMS: Described = gauge(
+    "holdfast_appliance_vault_problems",
+    "problems",
+    "Things in the vault that need a person's eye; `holdfast status` names them",
+);
+
+const RUNS: Described = Described {
+    kind: "counter",
+    labels: "job, source, succeeded",
+    ..gauge(
+        "holdfast_appliance_job_runs",
+        "runs",
+        "Runs of a job (backup or drill) in this process",
+    )
+};
+
 /// Every metric of the appliance.
 pub(crate) const METRICS: [Described; 12] = [
-    gauge(
-        "holdfast_appliance_backup_timestamp_seconds",
-        "seconds since 1970",
-        "When the newest usable backup was read from its source, as the vault says",
-    ),
-    gauge(
-        "holdfast_appliance_rpo_seconds",
-        "seconds",
-        "What would be lost: the age of that backup when it was last judged, once a minute",
-    ),
-    gauge(
-        "holdfast_appliance_rto_seconds",
-        "seconds",
-        "Time to be back, as the newest passed drill measured it",
-    ),
-    gauge(
-        "holdfast_appliance_drill_timestamp_seconds",
-        "seconds since 1970",
-        "When the newest passed drill ended, as its report in the vault says",
-    ),
-    gauge(
-        "holdfast_appliance_backup_proven_timestamp_seconds",
-        "seconds since 1970",
-        "When the newest backup proven by a drill (L3 or more) was read from its source",
-    ),
-    Described {
-        labels: "source, objective",
-        ..gauge(
-            "holdfast_appliance_objective_missed",
-            "0 or 1",
-            "1 when the objective (rpo, rto or drill) is missed by the evidence, 0 when met or not set",
-        )
-    },
-    Described {
-        labels: "source, objective",
-        ..gauge(
-            "holdfast_appliance_objective_seconds",
-            "seconds",
-            "What is promised: the most that the objective (rpo, rto or drill) allows",
-        )
-    },
-    gauge(
-        "holdfast_appliance_evidence_timestamp_seconds",
-        "seconds since 1970",
-        "When the vault was last read for these figures; one that stands still (or `NaN`: never read) means that it cannot be read; the figures are then those of the last reading, judged anew",
-    ),
-    gauge(
-        "holdfast_appliance_backups",
-        "backups",
-        "Backups in the vault",
-    ),
-    gauge(
-        "holdfast_appliance_backup_revision",
-        "revision",
-        "Revision of the newest usable backup",
-    ),
-    gauge(
-        "holdfast_appliance_vault_problems",
-        "problems",
-        "Things in the vault that need a person's eye; `holdfast status` names them",
-    ),
-    Described {
-        kind: "counter",
-        labels: "job, source, succeeded",
-        ..gauge(
-            "holdfast_appliance_job_runs",
-            "runs",
-            "Runs of a job (backup or drill) in this process",
-        )
-    },
+    LAST_BACKUP,
+    RPO,
+    RTO,
+    LAST_DRILL,
+    LAST_PROVEN,
+    MISSED,
+    WANTED,
+    EVIDENCE,
+    BACKUPS,
+    REVISION,
+    PROBLEMS,
+    RUNS,
 ];
 
 /// The part of the reference page that is about them.
@@ -188,38 +212,18 @@ struct Metrics {
 
 impl Metrics {
     fn register(&self, to: &mut Registry) {
-        for Described { name, help, .. } in METRICS {
-            match name {
-                "holdfast_appliance_rpo_seconds" => to.register(name, help, self.rpo.clone()),
-                "holdfast_appliance_rto_seconds" => to.register(name, help, self.rto.clone()),
-                "holdfast_appliance_backup_timestamp_seconds" => {
-                    to.register(name, help, self.last_backup.clone());
-                }
-                "holdfast_appliance_backup_proven_timestamp_seconds" => {
-                    to.register(name, help, self.last_proven.clone());
-                }
-                "holdfast_appliance_drill_timestamp_seconds" => {
-                    to.register(name, help, self.last_drill.clone());
-                }
-                "holdfast_appliance_evidence_timestamp_seconds" => {
-                    to.register(name, help, self.evidence.clone());
-                }
-                "holdfast_appliance_backups" => to.register(name, help, self.backups.clone()),
-                "holdfast_appliance_backup_revision" => {
-                    to.register(name, help, self.revision.clone());
-                }
-                "holdfast_appliance_vault_problems" => {
-                    to.register(name, help, self.problems.clone());
-                }
-                "holdfast_appliance_objective_missed" => {
-                    to.register(name, help, self.missed.clone());
-                }
-                "holdfast_appliance_objective_seconds" => {
-                    to.register(name, help, self.wanted.clone());
-                }
-                _ => to.register(name, help, self.runs.clone()),
-            }
-        }
+        to.register(LAST_BACKUP.name, LAST_BACKUP.help, self.last_backup.clone());
+        to.register(RPO.name, RPO.help, self.rpo.clone());
+        to.register(RTO.name, RTO.help, self.rto.clone());
+        to.register(LAST_DRILL.name, LAST_DRILL.help, self.last_drill.clone());
+        to.register(LAST_PROVEN.name, LAST_PROVEN.help, self.last_proven.clone());
+        to.register(MISSED.name, MISSED.help, self.missed.clone());
+        to.register(WANTED.name, WANTED.help, self.wanted.clone());
+        to.register(EVIDENCE.name, EVIDENCE.help, self.evidence.clone());
+        to.register(BACKUPS.name, BACKUPS.help, self.backups.clone());
+        to.register(REVISION.name, REVISION.help, self.revision.clone());
+        to.register(PROBLEMS.name, PROBLEMS.help, self.problems.clone());
+        to.register(RUNS.name, RUNS.help, self.runs.clone());
     }
 
     fn set_source(&self, status: &SourceStatus) {

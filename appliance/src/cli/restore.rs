@@ -17,6 +17,7 @@ use holdfast_restore::{
 };
 use serde::Serialize;
 
+use super::args::Global;
 use super::dispatch::Context;
 use crate::config::Settings;
 use crate::exit_code::ExitCode;
@@ -149,12 +150,13 @@ pub(crate) async fn run(args: &RestoreArgs, context: &Context) -> Result<ExitCod
         notes: Vec::new(),
     };
     if args.dry_run {
-        context.output.show(&shape, |shape| dry_text(args, shape))?;
+        let of = (args, context.global());
+        context.output.show(&shape, |shape| dry_text(of, shape))?;
         return Ok(ExitCode::Done);
     }
     context.output.say(shape.plan.to_string())?;
     refuse_existing(&shape.plan)?;
-    refuse_unpinned(args, &shape.plan)?;
+    refuse_unpinned((args, context.global()), &shape.plan)?;
     let id = shape.plan.id;
     let (mark, unmarked) = vaults::mark(&settings, &cluster, id, Reader::Restore).await?;
     shape.notes.extend(unmarked);
@@ -178,9 +180,10 @@ pub(crate) async fn run(args: &RestoreArgs, context: &Context) -> Result<ExitCod
     meter.finish();
     acceptance::accept(&settings, &cluster, restored.cluster_id)?;
     shape.outcome = Some(restored);
+    let of = (args, context.global());
     context
         .output
-        .show(&shape, |shape| text_of(args, &settings, shape))?;
+        .show(&shape, |shape| text_of(of, &settings, shape))?;
     Ok(ExitCode::Done)
 }
 
@@ -282,14 +285,15 @@ fn members(args: &RestoreArgs) -> Result<Vec<NewMember>, Failure> {
 
 /// One of several members alone: each run would choose a token and a revision of its own, and the
 /// members would be a cluster that disagrees with itself. All that differs must be said.
-fn refuse_unpinned(args: &RestoreArgs, plan: &RestorePlan) -> Result<(), Failure> {
+fn refuse_unpinned(of: (&RestoreArgs, &Global), plan: &RestorePlan) -> Result<(), Failure> {
+    let (args, _) = of;
     let is_pinned = args.id.is_some()
         && args.initial_cluster_token.is_some()
         && args.bump_revision != Bump::Auto;
     if is_pinned || hints::others(plan).next().is_none() {
         return Ok(());
     }
-    let commands = hints::restores(args, plan, plan.members.iter());
+    let commands = hints::restores(of, plan, plan.members.iter());
     Err(Failure::usage(
         format!(
             "`{}` is one of {} members, and nothing says that the others get the same backup, \
@@ -366,18 +370,18 @@ async fn observe(
     })
 }
 
-fn dry_text(args: &RestoreArgs, shape: &Shape) -> String {
+fn dry_text(of: (&RestoreArgs, &Global), shape: &Shape) -> String {
     let mut lines = vec![shape.plan.to_string()];
     if hints::others(&shape.plan).next().is_some() {
         lines.push("one cluster, each member on its host:".to_owned());
-        let commands = hints::restores(args, &shape.plan, shape.plan.members.iter());
+        let commands = hints::restores(of, &shape.plan, shape.plan.members.iter());
         lines.extend(commands.iter().map(|command| format!("  {command}")));
     }
     lines.push("nothing was written (--dry-run)".to_owned());
     lines.join("\n")
 }
 
-fn text_of(args: &RestoreArgs, settings: &Settings, shape: &Shape) -> String {
+fn text_of(of: (&RestoreArgs, &Global), settings: &Settings, shape: &Shape) -> String {
     let Some(outcome) = &shape.outcome else {
         return String::new();
     };
@@ -391,7 +395,8 @@ fn text_of(args: &RestoreArgs, settings: &Settings, shape: &Shape) -> String {
         outcome.revision, outcome.hash_kv, plan.revision, outcome.cluster_id
     )];
     lines.extend(shape.notes.iter().map(|note| format!("note: {note}")));
-    let others = hints::restores(args, plan, hints::others(plan));
+    let others = hints::restores(of, plan, hints::others(plan));
+    let run = hints::run(of.1);
     lines.extend(others.iter().map(|one| format!("on its host: {one}")));
     let store = settings.store_dir();
     let is_store = |dir: &Path| std::path::absolute(dir).ok() == std::path::absolute(&store).ok();
@@ -401,10 +406,9 @@ fn text_of(args: &RestoreArgs, settings: &Settings, shape: &Shape) -> String {
     for member in &outcome.written {
         let start = hints::start(plan, member);
         lines.push(match is_served {
-            true if is_store(&member.data_dir) => "start it: holdfast run".to_owned(),
+            true if is_store(&member.data_dir) => format!("start it: {run}"),
             true => format!(
-                "start it: {start}\nor move it to {} (where nothing may be) and start it: holdfast \
-                 run",
+                "start it: {start}\nor move it to {} (where nothing may be) and start it: {run}",
                 store.display()
             ),
             false => format!("start it: {start}"),

@@ -164,8 +164,8 @@ impl ErrorName {
                  docs/reference/config.md lists every key"
             }
             Self::EncryptionNotConfigured => {
-                "add `encryption: {recipients: [age1...]}` (`holdfast key show` prints yours), or \
-                 write `encryption: none` if clear backups are what you want"
+                "add `policies: {encryption: {recipients: [age1...]}}` (`holdfast key show` prints \
+                 yours), or `policies: {encryption: none}` if clear backups are what you want"
             }
             Self::NotFound => "`holdfast backup list` and `holdfast drill list` show what is there",
             Self::NoBackup => {

@@ -128,6 +128,44 @@ async fn all_members_are_written_by_one_run_which_says_how_to_start_each() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn all_members_of_a_bundled_store_are_one_cluster_with_one_token() {
+    let place = backed_up().await;
+    let words = [
+        "restore",
+        "--latest",
+        "--data-dir",
+        "new",
+        "--all-members",
+        "--initial-cluster",
+        MEMBERS,
+        "-w",
+        "json",
+    ];
+    let restored = place.run(&words).await.expect(0).json();
+    assert_eq!(restored["outcome"]["written"].as_array().unwrap().len(), 3);
+    let token = restored["plan"]["token"].as_str().unwrap();
+    let mut ids = Vec::new();
+    for name in ["m1", "m2", "m3"] {
+        let dir = place.path().join("new").join(name);
+        let marker = std::fs::read(dir.join("member.json")).unwrap();
+        let marker: Value = serde_json::from_slice(&marker).unwrap();
+        assert_eq!(marker["name"], name);
+        ids.push((marker["cluster_id"].clone(), marker["member_id"].clone()));
+    }
+    assert!(ids.iter().all(|(cluster, _)| *cluster == ids[0].0));
+    assert!(ids[0].1 != ids[1].1 && ids[1].1 != ids[2].1 && ids[0].1 != ids[2].1);
+    // As etcd computes it from the members and the token: a new token is another cluster.
+    assert!(!token.is_empty());
+    let again = [&words[..3], &["other"], &words[4..]].concat();
+    let again = place.run(&again).await.expect(0).json();
+    assert_ne!(again["plan"]["token"], restored["plan"]["token"]);
+    assert_ne!(
+        again["outcome"]["cluster_id"],
+        restored["outcome"]["cluster_id"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_identity_that_opens_nothing_costs_nobody_a_revision() {
     let place = backed_up().await;
     place

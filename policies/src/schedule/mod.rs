@@ -79,6 +79,19 @@ impl Schedule {
         }
     }
 
+    /// The next run after `now`, where the last one began at `last`. `None` where the first run
+    /// depends on when the daemon starts: `@every` counts from there.
+    pub fn next_run(
+        &self,
+        last: Option<DateTime<Utc>>,
+        now: DateTime<Utc>,
+    ) -> Option<DateTime<Utc>> {
+        match (&self.rule, last) {
+            (Rule::Every(_), None) => None,
+            (_, last) => self.next_after(last.unwrap_or(now)),
+        }
+    }
+
     /// The next `count` runs after `after`, in the schedule's time zone.
     pub fn preview(&self, after: DateTime<Utc>, count: usize) -> Vec<DateTime<Tz>> {
         let mut last = after;

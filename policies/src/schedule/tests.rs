@@ -282,3 +282,16 @@ fn a_line_that_runs_every_minute_of_its_hours_is_remarked_on() {
     assert!(schedule("@every 1m", "UTC").remarks().is_empty());
     assert_eq!(schedule("* 2 * * *", "UTC").remarks().len(), 1);
 }
+
+#[test]
+fn the_first_run_of_a_period_is_not_told_before_its_beginning_is_known() {
+    let (last, now) = (at("2026-01-01T00:00:00Z"), at("2026-01-01T00:07:00Z"));
+    let every = schedule("@every 20m", "UTC");
+    assert_eq!(every.next_run(None, now), None);
+    assert_eq!(
+        every.next_run(Some(last), now),
+        Some(at("2026-01-01T00:20:00Z"))
+    );
+    let hourly = schedule("@hourly", "UTC");
+    assert_eq!(hourly.next_run(None, now), Some(at("2026-01-01T01:00:00Z")));
+}

@@ -8,11 +8,31 @@ use holdfast_restore::plan::{NewMember, PlannedMember};
 use holdfast_restore::{RestorePlan, Target};
 
 use super::{DEFAULT_PEER_URL, RestoreArgs};
+use crate::cli::args::Global;
+
+/// The flags by which this command found its configuration: another one needs them too.
+pub(super) fn shared(global: &Global) -> Vec<String> {
+    let mut words = Vec::new();
+    if let Some(config) = &global.config {
+        words.extend(["--config".to_owned(), config.display().to_string()]);
+    }
+    for set in &global.set {
+        words.extend(["--set".to_owned(), set.clone()]);
+    }
+    words
+}
+
+/// How the daemon is started with the same configuration.
+pub(super) fn run(global: &Global) -> String {
+    let mut words = vec!["holdfast".to_owned(), "run".to_owned()];
+    words.extend(shared(global));
+    line(&words)
+}
 
 /// The commands that restore `members` into one cluster with what `plan` writes: the same backup,
 /// token and revision, said in so many words.
 pub(super) fn restores<'a>(
-    args: &RestoreArgs,
+    (args, global): (&RestoreArgs, &Global),
     plan: &RestorePlan,
     members: impl Iterator<Item = &'a NewMember>,
 ) -> Vec<String> {
@@ -51,6 +71,7 @@ pub(super) fn restores<'a>(
         if let Some(file) = &args.identity {
             words.extend(["--identity".to_owned(), file.display().to_string()]);
         }
+        words.extend(shared(global));
         line(&words)
     };
     members.map(words).collect()
@@ -179,6 +200,21 @@ mod tests {
         assert_eq!(
             beside(Path::new("/x/data"), "m1", "m2"),
             Path::new("/x/data")
+        );
+    }
+
+    #[test]
+    fn a_command_that_is_offered_has_the_configuration_of_this_one() {
+        let global = Global {
+            config: Some("/etc/my holdfast.yaml".into()),
+            set: vec!["restore.vault={local: {path: v}}".to_owned()],
+            write_out: None,
+            log_level: None,
+            log_format: None,
+        };
+        assert_eq!(
+            run(&global),
+            "holdfast run --config '/etc/my holdfast.yaml' --set 'restore.vault={local: {path: v}}'"
         );
     }
 

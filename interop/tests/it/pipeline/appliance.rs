@@ -9,6 +9,7 @@ use holdfast_interop::peers::Peers;
 use holdfast_interop::run::{self, Output};
 use holdfast_interop::s3::{ACCESS_KEY, S3, SECRET_KEY};
 use holdfast_interop::server::Server;
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// The source that `holdfast init` writes, to be replaced.
@@ -27,12 +28,17 @@ pub(crate) struct Appliance {
 }
 
 impl Appliance {
-    /// A new one that backs up `server`.
-    pub(crate) fn new(server: &Server) -> Result<Self> {
-        let made = Self {
+    /// A folder with nothing in it, for a configuration of the test's own.
+    pub(crate) fn bare() -> Result<Self> {
+        Ok(Self {
             folder: tempfile::tempdir()?,
             s3: None,
-        };
+        })
+    }
+
+    /// A new one that backs up `server`.
+    pub(crate) fn new(server: &Server) -> Result<Self> {
+        let made = Self::bare()?;
         made.run(&["init"])?.success()?;
         let path = made.path("holdfast.yaml");
         let text = std::fs::read_to_string(&path)?;
@@ -105,6 +111,11 @@ impl Appliance {
     /// Runs a command line to its end.
     pub(crate) fn run(&self, words: &[&str]) -> Result<Output> {
         run::run(&mut self.command(words)?)
+    }
+
+    /// What a command line answers, for a program.
+    pub(crate) fn ask(&self, words: &[&str]) -> Result<Value> {
+        run::run(self.command(words)?.args(["-w", "json"]))?.json()
     }
 
     /// Names in the folder that begin with `name`.

@@ -4,7 +4,6 @@
 //! with a backup of each source every minute.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,12 +13,12 @@ use holdfast_interop::client::{Client, limited};
 use holdfast_interop::peers::Peers;
 use holdfast_interop::process::Process;
 use holdfast_interop::server::{Kind, Server, ServerOptions};
-use holdfast_interop::{holdfast, ports, run, wait};
+use holdfast_interop::{ports, wait};
 use holdfast_proto::etcd::rpc;
 use serde_json::Value;
-use tempfile::TempDir;
 use tonic::Request;
 
+use super::appliance::Appliance;
 use crate::long::rounds;
 use crate::observe::observe;
 
@@ -61,15 +60,9 @@ fn form() -> Form {
 const SOURCES: [&str; 2] = ["bundled", "production"];
 
 /// Writes `holdfast.yaml`: the bundled store and a real etcd as sources, one vault.
-fn configure(folder: &Path, form: &Form, etcd: &str, store_port: u16, admin: u16) -> Result<()> {
-    let said = run::run(holdfast::command()?.current_dir(folder).args([
-        "key",
-        "generate",
-        "--dir",
-        "holdfast-data/keys",
-    ]))?
-    .success()?
-    .stdout;
+fn configure(site: &Appliance, form: &Form, etcd: &str, store_port: u16, admin: u16) -> Result<()> {
+    let words = ["key", "generate", "--dir", "holdfast-data/keys"];
+    let said = site.run(&words)?.success()?.stdout;
     let recipient = said
         .split(|c: char| !c.is_ascii_alphanumeric())
         .find(|word| word.starts_with("age1"))
@@ -93,7 +86,7 @@ policies:
 "#,
         form.backup, form.drill
     );
-    std::fs::write(folder.join("holdfast.yaml"), text)?;
+    std::fs::write(site.path("holdfast.yaml"), text)?;
     Ok(())
 }
 
@@ -115,29 +108,16 @@ async fn write(endpoint: String, stop: Arc<AtomicBool>, done: Arc<AtomicU64>) ->
     Ok(())
 }
 
-/// Everything below the folder of one appliance.
-struct Site {
-    folder: TempDir,
+fn backups(site: &Appliance, source: &str) -> Result<Vec<Value>> {
+    let listed = site.ask(&["backup", "list", "--source", source])?;
+    let problems = listed["problems"].as_array().map_or(0, Vec::len);
+    ensure!(problems == 0, "{listed}");
+    Ok(listed["backups"].as_array().cloned().unwrap_or_default())
 }
 
-impl Site {
-    fn ask(&self, words: &[&str]) -> Result<Value> {
-        let mut command = holdfast::command()?;
-        command.current_dir(self.folder.path()).args(words);
-        run::run(command.args(["-w", "json"]))?.json()
-    }
-
-    fn backups(&self, source: &str) -> Result<Vec<Value>> {
-        let listed = self.ask(&["backup", "list", "--source", source])?;
-        let problems = listed["problems"].as_array().map_or(0, Vec::len);
-        ensure!(problems == 0, "{listed}");
-        Ok(listed["backups"].as_array().cloned().unwrap_or_default())
-    }
-
-    fn drills(&self, source: &str) -> Result<Vec<Value>> {
-        let listed = self.ask(&["drill", "list", "--source", source])?;
-        Ok(listed.as_array().cloned().unwrap_or_default())
-    }
+fn drills(site: &Appliance, source: &str) -> Result<Vec<Value>> {
+    let listed = site.ask(&["drill", "list", "--source", source])?;
+    Ok(listed.as_array().cloned().unwrap_or_default())
 }
 
 /// Every backup stands at L2 or more, none is damaged, the newest holds `revision`.
@@ -158,19 +138,9 @@ async fn a_daemon_left_alone_leaves_proven_backups_and_passed_drills() -> Result
     let form = form();
     let etcd = Server::start(&peers, Kind::Etcd)?;
     let (store_port, admin) = (ports::free()?, ports::free()?);
-    let site = Site {
-        folder: tempfile::tempdir()?,
-    };
-    configure(
-        site.folder.path(),
-        &form,
-        &etcd.endpoint(),
-        store_port,
-        admin,
-    )?;
-    let mut command = holdfast::command()?;
-    command.current_dir(site.folder.path()).arg("run");
-    let mut daemon = Process::start("daemon", &mut command, &site.folder.path().join("log"))?;
+    let site = Appliance::bare()?;
+    configure(&site, &form, &etcd.endpoint(), store_port, admin)?;
+    let mut daemon = Process::start("daemon", &mut site.command(&["run"])?, &site.path("log"))?;
     let store = SocketAddr::from(([127, 0, 0, 1], store_port));
     daemon.ready(|| holdfast_interop::http::get(store, "/health").ok())?;
 
@@ -181,7 +151,7 @@ async fn a_daemon_left_alone_leaves_proven_backups_and_passed_drills() -> Result
     for (source, revision) in SOURCES.iter().zip(revisions) {
         let what = format!("a proven backup of {source} at revision {revision}");
         let backups = wait::until(&what, Duration::from_mins(3), || {
-            let backups = site.backups(source)?;
+            let backups = backups(&site, source)?;
             Ok(all_proven(&backups, revision)?.then_some(backups))
         });
         let backups = backups.with_context(|| daemon.log())?;
@@ -190,7 +160,7 @@ async fn a_daemon_left_alone_leaves_proven_backups_and_passed_drills() -> Result
             "{source}: {} backups",
             backups.len()
         );
-        let drills = site.drills(source)?;
+        let drills = drills(&site, source)?;
         let passed = drills.iter().filter(|one| one["outcome"] == "passed");
         let passed = passed.count();
         ensure!(passed == drills.len(), "{source}: {drills:?}");
@@ -239,10 +209,15 @@ async fn load(form: &Form, endpoints: &[String]) -> Result<Vec<i64>> {
 }
 
 /// Restores the newest backup of `production` for `target` and reads it back from a member.
-async fn restored(peers: &Peers, site: &Site, target: &str, kind: Kind) -> Result<Vec<String>> {
+async fn restored(
+    peers: &Peers,
+    site: &Appliance,
+    target: &str,
+    kind: Kind,
+) -> Result<Vec<String>> {
     let peer_port = ports::free()?;
     let cluster = format!("m0=http://127.0.0.1:{peer_port}");
-    let dir = site.folder.path().join(format!("restored-{target}"));
+    let dir = site.path(&format!("restored-{target}"));
     let dir_text = dir.to_string_lossy().into_owned();
     let words = ["restore", "--source", "production", "--latest"];
     let mut words = words.to_vec();

@@ -416,6 +416,8 @@ impl<Mode> Vault<Mode> {
                     .filter_map(|path| path.filename()?.parse().ok())
                     .collect()
             }
+            // A bucket that is not there holds nothing; what is stored next is told so.
+            Err(error) if says_no_bucket(&error) => Vec::new(),
             Err(error) => {
                 let listing = self.lister.go_on(&self.prefix, &folder, error).await?;
                 let second = |one: &Listed| one.name.as_str().split('/').nth(1)?.parse().ok();
@@ -447,6 +449,16 @@ fn parse_prefix(prefix: &str) -> Result<path::Path> {
     path::Path::parse(prefix).map_err(|error| Error::VaultSettings {
         reason: format!("prefix {prefix:?}: {error}"),
     })
+}
+
+/// S3's code for it is the only trace: a failed listing has no kind of its own in the library.
+fn says_no_bucket(error: &Error) -> bool {
+    let Error::Vault { source, .. } = error else {
+        return false;
+    };
+    let cause: Option<&(dyn std::error::Error + 'static)> = Some(source.as_ref());
+    let mut causes = std::iter::successors(cause, |cause| cause.source());
+    causes.any(|cause| cause.to_string().contains("NoSuchBucket"))
 }
 
 fn failed(action: &'static str, name: &ObjectName) -> impl FnOnce(object_store::Error) -> Error {

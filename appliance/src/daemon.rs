@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use holdfast_restore::source::SourceSpec;
 use rustix::fs::{FlockOperation, flock};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -61,6 +62,9 @@ impl Daemon {
         keys::recipients(&settings)?;
         keys::signer(&settings)?;
         let is_successor = lost::check(&settings, accept_new_cluster).await?;
+        // Before the store serves: whoever finds that up finds the daemon too. What is asked
+        // meanwhile waits.
+        let listener = jobs::control::listen(&settings.data_dir())?;
         let store = start_store(&settings).await?;
         if let Some(store) = store.as_ref().filter(|_| is_successor) {
             accept(&settings, store)?;
@@ -71,7 +75,7 @@ impl Daemon {
             store,
             _lock: lock,
         };
-        match daemon.start_tasks(settings, context).await {
+        match daemon.start_tasks(settings, listener, context).await {
             Ok(()) => Ok(daemon),
             Err(failure) => {
                 daemon.shut_down().await;
@@ -80,7 +84,12 @@ impl Daemon {
         }
     }
 
-    async fn start_tasks(&mut self, settings: Settings, context: &Context) -> Result<(), Failure> {
+    async fn start_tasks(
+        &mut self,
+        settings: Settings,
+        listener: UnixListener,
+        context: &Context,
+    ) -> Result<(), Failure> {
         let settings = Arc::new(settings);
         let board = Board::default();
         let (told, seen) = watch::channel(Vec::new());
@@ -111,7 +120,6 @@ impl Daemon {
                 self.own(&name, task);
             }
         }
-        let listener = jobs::control::listen(&settings.data_dir())?;
         self.own(
             "control",
             jobs::answer_all(listener, doors, Arc::clone(&settings), self.stop.clone()),

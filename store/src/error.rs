@@ -64,6 +64,17 @@ pub enum Error {
     /// The space quota is used up, or the NOSPACE alarm is on.
     #[error("database space exceeded")]
     NoSpace,
+    /// The rewritten state file does not fit on the disk beside the old one.
+    #[error(
+        "the rewritten file needs up to {needed_bytes} bytes of disk beside the old one, and \
+         {free_bytes} are free; nothing was changed: compact first, or make room on the disk"
+    )]
+    NoSpaceToRewrite {
+        /// The most that it may take, in bytes.
+        needed_bytes: u64,
+        /// What is free for it, in bytes.
+        free_bytes: u64,
+    },
     /// No lease has this id.
     #[error("requested lease not found")]
     LeaseNotFound,
@@ -288,7 +299,9 @@ impl Error {
             Self::InvalidAuthToken | Self::PermissionDenied | Self::AuthUnsupported => {
                 ErrorKind::Denied
             }
-            Self::NoSpace | Self::TooManyRequests => ErrorKind::Exhausted,
+            Self::NoSpace | Self::NoSpaceToRewrite { .. } | Self::TooManyRequests => {
+                ErrorKind::Exhausted
+            }
             Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 ErrorKind::Exhausted
             }

@@ -162,7 +162,8 @@ fn internal(error: &Error) -> Status {
         },
     };
     // A full disk is etcd's "no space" to a client, whatever the system calls it.
-    if code == Code::ResourceExhausted {
+    let is_rewrite = matches!(error, Error::NoSpaceToRewrite { .. });
+    if code == Code::ResourceExhausted && !is_rewrite {
         return status(&Error::NoSpace);
     }
     Status::new(code, format!("etcdserver: {error}"))

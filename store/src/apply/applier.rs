@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backend::{Backend, Boxed, Home, OpenStorage, Table, open_file};
+use crate::backend::{Backend, Boxed, Home, LivePages, OpenStorage, Table, open_file};
 use crate::error::Error;
 use crate::lease::LeaseChange;
 use crate::mvcc::{Compaction, Revision, Step};
@@ -261,6 +261,22 @@ impl Applier {
     /// Bytes applied since the last checkpoint.
     pub fn dirty_bytes(&self) -> u64 {
         self.backend.dirty_bytes()
+    }
+
+    /// Bytes of data.
+    pub fn in_use_bytes(&self) -> u64 {
+        super::quota::in_use(self.backend.head())
+    }
+
+    /// Whether the store file takes writes; not after one failed.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.backend.is_poisoned()
+    }
+
+    /// Which parts of the store file hold something, right after a checkpoint; `None` while it
+    /// cannot be said.
+    pub(crate) fn live_pages(&self) -> Result<Option<LivePages>, Error> {
+        self.backend.live_pages()
     }
 
     /// Does a bounded piece of a scheduled compaction.

@@ -10,6 +10,7 @@ use crate::datadir::durable;
 use crate::error::Error;
 
 use super::head::{HEAD_KEY, Head};
+use super::live::{self, LivePages};
 use super::rows::Rows;
 use super::scope::{self, Scope};
 use super::storage::{Boxed, Home, OpenStorage, SafeDatabase};
@@ -18,6 +19,9 @@ use super::view::View;
 
 /// What a state that is being built is called, behind the path it will have.
 const STAGED_SUFFIX: &str = ".staged";
+
+/// Who holds the database when nobody reads an older state: this, and the newest view.
+const HOLDERS: usize = 2;
 
 /// Whether what was written must survive a loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +144,10 @@ impl Backend {
         self.dirty_bytes
     }
 
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.is_poisoned
+    }
+
     pub(crate) fn durable(&self) -> Option<crate::apply::LogPosition> {
         self.durable
     }
@@ -190,6 +198,22 @@ impl Backend {
                 Err(error)
             }
         }
+    }
+
+    /// Which parts of the file hold something, right after a checkpoint; `None` while it cannot be
+    /// said: readers of an older state need more of it.
+    pub(crate) fn live_pages(&self) -> Result<Option<LivePages>, Error> {
+        if self.is_poisoned {
+            return Err(Error::Poisoned);
+        }
+        let has_old_readers = Arc::strong_count(&self.database) > HOLDERS;
+        let Home::Path(path, _) = &self.home else {
+            return Ok(None);
+        };
+        if has_old_readers || self.dirty_bytes > 0 {
+            return Ok(None);
+        }
+        live::find(path)
     }
 
     pub(crate) fn view(&self) -> Result<View, Error> {

@@ -9,6 +9,7 @@
 
 mod file;
 mod head;
+mod live;
 mod record;
 mod rows;
 mod scope;
@@ -19,6 +20,7 @@ mod view;
 
 pub(crate) use file::Backend;
 pub(crate) use head::{HEAD_KEY, Head, MEMBERSHIP_KEY};
+pub(crate) use live::LivePages;
 pub(crate) use rows::Rows;
 pub use scope::{InBackend, in_backend};
 pub(crate) use scrub::{Piece, Walk};

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 use super::log::LogObserver;
 use super::space::Space;
 use super::types::ApplyResponder;
-use crate::apply::{Applier, CompactionProgress, Entry, EntryPayload, LogPosition, Membership};
+use super::upkeep::GivingBack;
+use crate::apply::{Applier, Entry, EntryPayload, LogPosition, Membership};
 use crate::command::Request;
 use crate::error::Error;
 
@@ -117,10 +118,10 @@ pub(crate) struct Position {
 }
 
 #[derive(Debug)]
-struct Shared {
-    position: Mutex<Position>,
-    fatal: watch::Sender<Option<String>>,
-    observer: Option<Arc<dyn LogObserver>>,
+pub(super) struct Shared {
+    pub(super) position: Mutex<Position>,
+    pub(super) fatal: watch::Sender<Option<String>>,
+    pub(super) observer: Option<Arc<dyn LogObserver>>,
 }
 
 /// Gives work to the apply thread; cheap to clone.
@@ -155,6 +156,8 @@ pub(crate) fn spawn(
         compacting: true,
         compacted: Vec::new(),
         dirty_since: None,
+        is_put_off: false,
+        giving_back: GivingBack::default(),
         is_broken: false,
     };
     worker.publish_position();
@@ -215,8 +218,9 @@ impl ApplyHandle {
         let was_clean = worker.dirty_since.is_none();
         let result = worker.apply(batch);
         worker.check(&result);
+        let needs_thread = was_clean || worker.is_checkpoint_due();
         drop(worker);
-        if was_clean && self.jobs.try_send(Job::Tend).is_err() {
+        if needs_thread && self.jobs.try_send(Job::Tend).is_err() {
             // A full queue: the thread will look at what is due by itself.
             tracing::debug!("the apply thread is busy");
         }
@@ -281,16 +285,19 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-struct Worker {
-    applier: Applier,
-    space: Arc<Space>,
+pub(super) struct Worker {
+    pub(super) applier: Applier,
+    pub(super) space: Arc<Space>,
     /// Transactions since the last checkpoint.
-    transactions: u64,
-    shared: Arc<Shared>,
-    compacting: bool,
-    compacted: Vec<Done>,
-    dirty_since: Option<Instant>,
-    is_broken: bool,
+    pub(super) transactions: u64,
+    pub(super) shared: Arc<Shared>,
+    pub(super) compacting: bool,
+    pub(super) compacted: Vec<Done>,
+    pub(super) dirty_since: Option<Instant>,
+    /// Whether the last checkpoint found no room.
+    pub(super) is_put_off: bool,
+    pub(super) giving_back: GivingBack,
+    pub(super) is_broken: bool,
 }
 
 impl Worker {
@@ -299,10 +306,11 @@ impl Worker {
         self.is_broken || self.compacting || self.is_checkpoint_due()
     }
 
-    fn is_checkpoint_due(&self) -> bool {
+    pub(super) fn is_checkpoint_due(&self) -> bool {
         self.dirty_since
             .is_some_and(|since| since.elapsed() >= CHECKPOINT_INTERVAL)
             || self.applier.dirty_bytes() >= DIRTY_BYTES_MAX
+            || self.space.wants_checkpoint()
     }
 
     fn tend(&mut self) {
@@ -323,7 +331,11 @@ impl Worker {
         let checkpoint = self.dirty_since.map_or(IDLE_INTERVAL, |since| {
             CHECKPOINT_INTERVAL.saturating_sub(since.elapsed())
         });
-        if self.compacting && !self.is_broken {
+        let give_back = self.giving_back.due.map_or(IDLE_INTERVAL, |due| {
+            due.saturating_duration_since(Instant::now())
+        });
+        let checkpoint = checkpoint.min(give_back);
+        if self.compacting && !self.is_broken && !self.is_put_off {
             checkpoint.min(COMPACTION_REST)
         } else if self.is_broken {
             IDLE_INTERVAL
@@ -402,62 +414,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes the state durable, or puts it off while the disk has no room: the log has it all.
-    fn checkpoint(&mut self) -> Result<(), Error> {
-        self.note_undurable();
-        if !self.space.has_room_for_checkpoint() {
-            self.dirty_since = Some(Instant::now());
-            return Ok(());
-        }
-        let start = Instant::now();
-        self.applier.checkpoint()?;
-        if let Some(observer) = &self.shared.observer {
-            observer.checkpointed(start.elapsed());
-        }
-        self.dirty_since = None;
-        self.transactions = 0;
-        self.note_undurable();
-        self.publish_position();
-        Ok(())
-    }
-
-    fn defragment(&mut self) -> Result<(), Error> {
-        let checkpointed = self.checkpoint();
-        self.check(&checkpointed);
-        checkpointed?;
-        self.applier.defragment()?;
-        self.publish_position();
-        Ok(())
-    }
-
-    fn note_undurable(&self) {
-        self.space
-            .set_undurable(self.applier.dirty_bytes(), self.transactions);
-    }
-
-    /// Checkpoints and compaction between jobs.
-    fn upkeep(&mut self) -> Result<(), Error> {
-        if self.compacting {
-            match self.applier.compact_step()? {
-                CompactionProgress::Working => {
-                    self.transactions += 1;
-                    self.dirty_since.get_or_insert_with(Instant::now);
-                }
-                CompactionProgress::Idle | CompactionProgress::Finished { .. } => {
-                    self.compacting = false;
-                    for done in self.compacted.drain(..) {
-                        answer(done, Ok(()));
-                    }
-                }
-            }
-        }
-        if self.dirty_since.is_some() && self.is_checkpoint_due() {
-            self.checkpoint()?;
-        }
-        Ok(())
-    }
-
-    fn publish_position(&mut self) {
+    pub(super) fn publish_position(&mut self) {
         let (applied, durable) = (self.applier.applied(), self.applier.durable());
         let mut position = self.shared.position.lock();
         position.applied = applied;
@@ -474,7 +431,7 @@ impl Worker {
     }
 
     /// An error here is one of the disk or of damage: the state takes nothing more.
-    fn check(&mut self, result: &Result<(), Error>) {
+    pub(super) fn check(&mut self, result: &Result<(), Error>) {
         if let Err(error) = result {
             let reason = describe(error);
             tracing::error!(%reason, "the state cannot be changed any more; the member stops");
@@ -499,7 +456,7 @@ pub(crate) fn describe(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn answer(done: Done, result: Result<(), Error>) {
+pub(super) fn answer(done: Done, result: Result<(), Error>) {
     if done.send(result).is_err() {
         tracing::debug!("nobody waited for the apply thread");
     }

@@ -11,12 +11,14 @@ pub mod log;
 mod machine;
 mod membership;
 mod peer;
+mod room;
 mod snapshot;
 mod space;
 mod state_file;
 #[cfg(test)]
 mod suite_tests;
 mod types;
+mod upkeep;
 
 pub(crate) use apply_thread::{ApplyHandle, spawn as spawn_apply};
 pub(crate) use group::{Group, GroupOptions, Leadership};

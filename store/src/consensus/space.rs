@@ -5,9 +5,14 @@
 //! spare segment), the state file (a write met a full disk and waits), and a look at the free
 //! bytes that comes before both.
 //!
-//! What is in the state and not yet in its file will need space too: it counts as taken, and a
-//! checkpoint that would not fit is put off rather than begun.
+//! What is in the state and not yet in its file will need space too: it counts as taken, at the
+//! most that it can take. The less room there is, the less may wait for a checkpoint, so that as
+//! long as nobody else takes the space, a checkpoint fits and a compaction makes its way. One that
+//! others left no room for is put off rather than begun: the log has it all.
+//!
+//! See [`super::room`] for who is let in.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +22,10 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::time::Instant;
 
+use super::room::Facts;
+use crate::backend::LivePages;
 use crate::datadir::{Layout, durable};
+use crate::error::{Error, ErrorKind};
 
 /// How often a waiting write tries again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -26,6 +34,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 const LOOK_BYTES: u64 = 1 << 20;
 /// What one transaction may take in the state file beside its rows: copied pages of its trees.
 const TRANSACTION_BYTES: u64 = 32 << 10;
+/// What a row may take in the state file, in units of its size: its page is a power of two.
+const ROW_SHARE: u64 = 2;
+/// What a proposal may take, in units of its size: its row, and its entry in the log.
+const PROPOSAL_SHARE: u64 = ROW_SHARE + 1;
 /// What a checkpoint adds to the state file beside the pages that are in it: its own trees.
 const CHECKPOINT_GROWTH_BYTES: u64 = 1 << 20;
 /// The unit in which a file system counts what a file takes.
@@ -48,9 +60,19 @@ pub(crate) struct Space {
     log_short: AtomicBool,
     state_short: AtomicBool,
     disk_low: AtomicBool,
+    /// Whether what is not needed any more has to go at once.
+    tight: AtomicBool,
     has_reserve: AtomicBool,
-    /// Bytes that the next checkpoint may write.
+    /// Whether the state's file is being rewritten: what does not fit is an error then.
+    rewriting: AtomicBool,
+    /// Bytes that the next checkpoint may take.
     undurable: AtomicU64,
+    /// A checkpoint is due when it may take more.
+    undurable_max: AtomicU64,
+    /// Bytes of data in the state.
+    in_use: AtomicU64,
+    /// Where the state's file was written since the last checkpoint began: offset and length.
+    written: Mutex<Vec<(u64, u64)>>,
     /// Bytes proposed since the last look.
     unseen: AtomicU64,
     looked: Mutex<Instant>,
@@ -67,8 +89,13 @@ impl Space {
             log_short: AtomicBool::new(false),
             state_short: AtomicBool::new(false),
             disk_low: AtomicBool::new(false),
+            tight: AtomicBool::new(false),
             has_reserve: AtomicBool::new(dir.join(RESERVE_FILE).exists()),
+            rewriting: AtomicBool::new(false),
             undurable: AtomicU64::new(0),
+            undurable_max: AtomicU64::new(u64::MAX),
+            in_use: AtomicU64::new(0),
+            written: Mutex::default(),
             unseen: AtomicU64::new(0),
             looked: Mutex::new(Instant::now()),
             stopped: Mutex::new(false),
@@ -89,17 +116,29 @@ impl Space {
         self.state_short.load(Ordering::Relaxed)
     }
 
-    /// Says what the next checkpoint has to write: rows of `bytes` in so many transactions.
-    pub(crate) fn set_undurable(&self, bytes: u64, transactions: u64) {
-        let copied = transactions.saturating_mul(TRANSACTION_BYTES);
-        self.undurable.store(
-            bytes.saturating_mul(2).saturating_add(copied),
-            Ordering::Relaxed,
-        );
+    /// Whether there is so little room that what is not needed any more has to go at once.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.tight.load(Ordering::Relaxed)
     }
 
-    /// Notes that `bytes` are proposed, and looks at the disk when it is time.
-    pub(crate) fn propose(&self, bytes: usize) {
+    /// Says what the next checkpoint has to write, rows of `bytes` in so many transactions, and
+    /// how much data the state holds.
+    pub(crate) fn set_undurable(&self, bytes: u64, transactions: u64, in_use: u64) {
+        let copied = transactions.saturating_mul(TRANSACTION_BYTES);
+        let rows = bytes.saturating_mul(ROW_SHARE);
+        self.undurable
+            .store(rows.saturating_add(copied), Ordering::Relaxed);
+        self.in_use.store(in_use, Ordering::Relaxed);
+    }
+
+    /// Whether as much waits for a checkpoint as the room allows.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.undurable.load(Ordering::Relaxed) > self.undurable_max.load(Ordering::Relaxed)
+    }
+
+    /// Notes that `bytes` are proposed while `pending` are on their way, and looks at the disk
+    /// when it is time.
+    pub(crate) fn propose(&self, bytes: usize, pending: u64) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let unseen = self
             .unseen
@@ -108,13 +147,77 @@ impl Space {
         let Some(mut looked) = self.looked.try_lock() else {
             return;
         };
-        if unseen < LOOK_BYTES && looked.elapsed() < LOOK_INTERVAL {
+        if unseen < LOOK_BYTES && !self.is_tight() && looked.elapsed() < LOOK_INTERVAL {
             return;
         }
         *looked = Instant::now();
         drop(looked);
-        if let Err(error) = self.look() {
+        if let Err(error) = self.look(pending.saturating_add(bytes)) {
             tracing::debug!(%error, "cannot look at the free space");
+        }
+    }
+
+    /// Notes that a checkpoint begins: what was written before is part of it.
+    pub(crate) fn begin_checkpoint(&self) {
+        self.written.lock().clear();
+    }
+
+    /// Runs a write of the state's file.
+    pub(super) fn write(
+        &self,
+        (offset, len): (u64, usize),
+        write: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let len = u64::try_from(len).map_err(io::Error::other)?;
+        self.written.lock().push((offset, len));
+        self.until_it_fits(write)
+    }
+
+    /// Gives what the state's file holds outside of `live` back to the disk. All that is written
+    /// of it since the last checkpoint began stays.
+    pub(crate) fn give_back(&self, mut live: LivePages) -> io::Result<()> {
+        // Held, so that nothing is written meanwhile.
+        let written = self.written.lock();
+        for (offset, len) in written.iter() {
+            live.add(*offset, *len);
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .open(Layout::new(&self.dir).state())?;
+        let len = file.metadata()?.len();
+        for (offset, len) in live.gaps(len) {
+            durable::punch_hole(&file, offset, len)?;
+        }
+        durable::sync_data(&file)
+    }
+
+    /// Runs a rewrite of the state's file with its data beside it, which may take the reserve.
+    /// `NoSpaceToRewrite` when it does not fit; nothing is changed then.
+    pub(crate) fn rewrite(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let failed = |source| Error::Io {
+            doing: "look at the free space",
+            source,
+        };
+        let room = self.room_bytes().map_err(failed)?;
+        let in_use = self.in_use.load(Ordering::Relaxed);
+        let too_small = Error::NoSpaceToRewrite {
+            needed_bytes: in_use.saturating_mul(ROW_SHARE),
+            free_bytes: room,
+        };
+        // It may take more, which only the attempt can tell.
+        if room < in_use {
+            return Err(too_small);
+        }
+        if self.free_bytes().map_err(failed)? < in_use.saturating_mul(ROW_SHARE) {
+            self.give_up_reserve();
+        }
+        self.rewriting.store(true, Ordering::Relaxed);
+        let result = work();
+        self.rewriting.store(false, Ordering::Relaxed);
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Exhausted => Err(too_small),
+            Err(error) => Err(error),
         }
     }
 
@@ -144,7 +247,8 @@ impl Space {
         Some(found.len().saturating_sub(taken))
     }
 
-    fn give_up_reserve(&self) -> bool {
+    /// Removes the reserve file; whether it was there.
+    pub(crate) fn give_up_reserve(&self) -> bool {
         self.has_reserve.swap(false, Ordering::Relaxed)
             && durable::remove_file(&self.dir.join(RESERVE_FILE)).is_ok()
     }
@@ -175,36 +279,41 @@ impl Space {
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
+    /// Bytes that may be taken of the disk, the reserve file's among them.
+    pub(crate) fn room_bytes(&self) -> io::Result<u64> {
+        let is_there = self.has_reserve.load(Ordering::Relaxed);
+        let reserve = if is_there { self.reserve_bytes } else { 0 };
+        Ok(self.free_bytes()?.saturating_add(reserve))
+    }
+
     /// Looks at the disk and keeps the reserve file. Called about twice a second.
     pub(crate) fn check(&self) -> io::Result<()> {
-        let free = self.look()?;
+        self.look(0)?;
         let is_missing = !self.has_reserve.load(Ordering::Relaxed);
-        if is_missing && !self.is_exhausted() && free > self.reserve_bytes.saturating_mul(3) {
+        if is_missing && self.free_bytes()? >= self.reserve_bytes.saturating_mul(2) {
             self.restore_reserve()?;
         }
         Ok(())
     }
 
-    /// Refuses writes before the disk is full; the free bytes.
-    fn look(&self) -> io::Result<u64> {
-        let free = self.free_bytes()?;
-        let unseen = self.unseen.swap(0, Ordering::Relaxed);
-        let low = self.disk_low.load(Ordering::Relaxed);
-        // The way back needs more than the way in, so that the edge does not flap.
-        let floor = if low {
-            self.reserve_bytes.saturating_mul(2)
-        } else {
-            self.reserve_bytes
+    /// Refuses writes before the disk is full.
+    fn look(&self, proposed: u64) -> io::Result<()> {
+        self.unseen.store(0, Ordering::Relaxed);
+        let undurable = self.undurable.load(Ordering::Relaxed);
+        let facts = Facts {
+            room: self.room_bytes()?,
+            reserve: self.reserve_bytes,
+            needed: undurable.saturating_add(proposed.saturating_mul(PROPOSAL_SHARE)),
+            is_low: self.disk_low.load(Ordering::Relaxed),
         };
-        let undurable = self
-            .undurable
-            .load(Ordering::Relaxed)
-            .saturating_add(unseen);
-        let is_low = free < floor.saturating_add(undurable);
+        self.undurable_max
+            .store(facts.undurable_max(), Ordering::Relaxed);
+        self.tight.store(facts.is_tight(), Ordering::Relaxed);
+        let is_low = facts.refuses();
         if self.disk_low.swap(is_low, Ordering::Relaxed) != is_low {
             self.report("disk", is_low);
         }
-        Ok(free)
+        Ok(())
     }
 
     fn restore_reserve(&self) -> io::Result<()> {
@@ -234,7 +343,7 @@ impl Space {
                     self.set_state_short(false);
                     return Ok(value);
                 }
-                Err(error) if is_no_space(&error) => {
+                Err(error) if is_no_space(&error) && !self.rewriting.load(Ordering::Relaxed) => {
                     self.set_state_short(true);
                     if self.give_up_reserve() {
                         continue;

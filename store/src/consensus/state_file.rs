@@ -52,7 +52,8 @@ impl StorageBackend for StateFile {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
-        self.space
-            .until_it_fits(|| self.file.write_all_at(data, offset))
+        self.space.write((offset, data.len()), || {
+            self.file.write_all_at(data, offset)
+        })
     }
 }

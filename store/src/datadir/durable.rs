@@ -116,6 +116,13 @@ pub fn create_zeroed(path: &Path, len: u64) -> io::Result<File> {
     Ok(file)
 }
 
+/// Gives `len` bytes at `offset` of `file` back to the disk; they read as zeros from then on.
+pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    use rustix::fs::FallocateFlags;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(rustix::fs::fallocate(file, flags, offset, len)?)
+}
+
 /// `path` with `suffix` added to its last component.
 pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();

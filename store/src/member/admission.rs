@@ -40,6 +40,11 @@ impl Admission {
         self.counters.proposals.load(Ordering::Relaxed)
     }
 
+    /// Bytes of proposals under way.
+    pub(super) fn pending_bytes(&self) -> u64 {
+        self.counters.bytes.load(Ordering::Relaxed)
+    }
+
     /// Lets a proposal of `bytes` in, or refuses it.
     pub(super) fn admit(&self, bytes: usize, is_urgent: bool) -> Result<Admitted, Error> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);

@@ -156,7 +156,8 @@ impl Member {
     async fn try_propose(&self, request: Request) -> Result<Applied, Error> {
         let inner = &*self.inner;
         self.check_alive()?;
-        inner.space.propose(request.encoded_len());
+        let pending = inner.admission.pending_bytes();
+        inner.space.propose(request.encoded_len(), pending);
         let is_refused = inner.space.is_exhausted() && admission::takes_space(&request);
         if is_refused || inner.space.is_state_short() {
             return Err(Error::NoSpace);
@@ -334,23 +335,8 @@ impl Member {
     }
 
     /// Rewrites the state file without its free pages. Writes wait; reads go on. Refused with
-    /// `NoSpace` when the rewritten file would not fit.
+    /// `NoSpaceToRewrite` when the rewritten file does not fit beside the old one.
     pub async fn defragment(&self) -> Result<(), Error> {
-        // The new file stands beside the old one until it is complete.
-        let needed = self
-            .inner
-            .state
-            .sizes()
-            .in_use
-            .saturating_add(self.inner.options.reserve_bytes);
-        if self
-            .inner
-            .space
-            .free_bytes()
-            .is_ok_and(|free| free < needed)
-        {
-            return Err(Error::NoSpace);
-        }
         let apply = self.apply_handle()?;
         self.inner
             .tallies

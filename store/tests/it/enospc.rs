@@ -1,14 +1,19 @@
 //! A full disk: reads go on, writes are refused, and come back by themselves with the space.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_proto::etcd::rpc::CompactionRequest;
 use holdfast_store::Error;
 use holdfast_store::apply::NoEvents;
+use holdfast_store::command::Request;
 use holdfast_store::member::{Member, MemberOptions};
 use tokio::time::{Instant, sleep};
 
+use crate::long::rounds;
 use crate::member::{get, options, put};
 use crate::small_disk::{FileSystem, SmallDisk};
 
@@ -131,5 +136,212 @@ async fn stop_and_go_on(disk: &SmallDisk, others: &Path) {
     }
     wait_until_writable(&member).await;
     assert!(member.status().fatal.is_none());
+    member.stop().await.unwrap();
+}
+
+const ROLE: &str = "HOLDFAST_TEST_FULL_DIR";
+const KEYS: u32 = 20;
+const VALUE_BYTES: usize = 256 << 10;
+/// Longer than the member takes to purge its log: refused for as long, it is full of history.
+const FULL_FOR: Duration = Duration::from_secs(2);
+
+/// The value of write number `at`.
+fn value(at: u32) -> Vec<u8> {
+    at.to_be_bytes().repeat(VALUE_BYTES / 4)
+}
+
+/// Writes the same keys again and again until that is refused for good; the number of the newest
+/// write of each key.
+async fn fill_with_history(member: &Member) -> Vec<u32> {
+    let mut newest = vec![0; usize::try_from(KEYS).unwrap()];
+    let (mut written, mut refused_since) = (0, None);
+    for _ in 0..100_000 {
+        let key = written % KEYS;
+        match member
+            .propose(put(&format!("k{key}"), &value(written)))
+            .await
+        {
+            Ok(_) => {
+                newest[usize::try_from(key).unwrap()] = written;
+                written += 1;
+                refused_since = None;
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::NoSpace), "{error:?}");
+                let since: &mut Instant = refused_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > FULL_FOR {
+                    assert!(written > 4 * KEYS, "only {written} writes fit");
+                    return newest;
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+    panic!("the disk never filled up");
+}
+
+async fn assert_newest(member: &Member, newest: &[u32]) {
+    for (key, at) in newest.iter().enumerate() {
+        let found = get(member, &format!("k{key}")).await;
+        assert!(
+            found.is_some_and(|found| found == value(*at)),
+            "k{key} is not as written last"
+        );
+    }
+}
+
+async fn compact(member: &Member) {
+    let compact = CompactionRequest {
+        revision: member.state().revision(),
+        physical: true,
+    };
+    member.propose(Request::Compact(compact)).await.unwrap();
+    member.compaction_finished().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_full_of_history_takes_writes_again_after_a_compaction() {
+    for kind in FileSystem::ALL {
+        if let Some(disk) = SmallDisk::mount(kind, 96) {
+            compact_and_go_on(&disk).await;
+        }
+    }
+}
+
+async fn compact_and_go_on(disk: &SmallDisk) {
+    let dir = disk.folder("member");
+    let start = || Member::start(small_options(&dir), Arc::new(NoEvents));
+    let mut member = start().await.unwrap();
+    for round in 0..rounds(3, 20) {
+        let newest = fill_with_history(&member).await;
+        assert_newest(&member, &newest).await;
+        assert!(member.status().fatal.is_none());
+        if round == 1 {
+            // A member that is stopped while the disk is full starts on the full disk.
+            member.stop().await.unwrap();
+            member = start().await.unwrap();
+        }
+        compact(&member).await;
+        wait_until_writable(&member).await;
+        assert_newest(&member, &newest).await;
+        // All that was given back to the disk was free: the file can be read from its start.
+        member.stop().await.unwrap();
+        member = start().await.unwrap();
+        assert_newest(&member, &newest).await;
+    }
+    member.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_an_older_state_keeps_its_pages_on_a_full_disk() {
+    let Some(disk) = SmallDisk::mount(FileSystem::Tmpfs, 96) else {
+        return;
+    };
+    let member = Member::start(small_options(&disk.folder("member")), Arc::new(NoEvents))
+        .await
+        .unwrap();
+    fill_with_history(&member).await;
+    let mut reader = member.state().export().unwrap();
+    compact(&member).await;
+    // The member looks for space meanwhile.
+    sleep(Duration::from_secs(2)).await;
+    let refused = member.propose(put("k0", &value(0))).await;
+    assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    let mut snapshot = Vec::new();
+    reader.write_to(&mut snapshot).unwrap();
+    assert!(snapshot.len() > 20 << 20, "{}", snapshot.len());
+    drop(reader);
+    wait_until_writable(&member).await;
+    member.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_defragmentation_on_a_full_disk_succeeds_or_says_what_it_needs_and_changes_nothing() {
+    let Some(disk) = SmallDisk::mount(FileSystem::Tmpfs, 96) else {
+        return;
+    };
+    let member = Member::start(small_options(&disk.folder("member")), Arc::new(NoEvents))
+        .await
+        .unwrap();
+    let newest = fill_with_history(&member).await;
+    let reader = member.state().export().unwrap();
+    compact(&member).await;
+    // Neither a second file nor giving pages back is possible.
+    let refused = member.defragment().await.unwrap_err();
+    let Error::NoSpaceToRewrite {
+        needed_bytes,
+        free_bytes,
+    } = refused
+    else {
+        panic!("{refused:?}");
+    };
+    assert!(needed_bytes > free_bytes && needed_bytes > 5 << 20);
+    assert_newest(&member, &newest).await;
+    drop(reader);
+    member.defragment().await.unwrap();
+    assert_newest(&member, &newest).await;
+    wait_until_writable(&member).await;
+    member.defragment().await.unwrap();
+    assert_newest(&member, &newest).await;
+    member.stop().await.unwrap();
+}
+
+/// Not a test by itself: the process that is killed. Says so when its disk is full of history.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_that_fills_its_disk_until_it_is_killed() {
+    let Some(dir) = std::env::var_os(ROLE) else {
+        return;
+    };
+    let member = Member::start(small_options(Path::new(&dir)), Arc::new(NoEvents))
+        .await
+        .unwrap();
+    fill_with_history(&member).await;
+    let mut out = std::io::stdout();
+    writeln!(out, "FULL").unwrap();
+    out.flush().unwrap();
+    sleep(Duration::from_mins(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_killed_on_a_disk_full_of_history_starts_and_takes_writes_after_a_compaction() {
+    for kind in FileSystem::ALL {
+        if let Some(disk) = SmallDisk::mount(kind, 96) {
+            for _ in 0..2 {
+                fill_and_kill(&disk.folder("member"));
+                restart_and_go_on(&disk.folder("member")).await;
+            }
+        }
+    }
+}
+
+fn fill_and_kill(dir: &Path) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "enospc::child_that_fills_its_disk_until_it_is_killed",
+            "--nocapture",
+        ])
+        .env(ROLE, dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let is_full = lines.any(|line| line.is_ok_and(|line| line.contains("FULL")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(is_full, "the child ended before its disk was full");
+}
+
+async fn restart_and_go_on(dir: &Path) {
+    let member = Member::start(small_options(dir), Arc::new(NoEvents))
+        .await
+        .unwrap();
+    assert_eq!(
+        get(&member, "k3").await.map(|value| value.len()),
+        Some(VALUE_BYTES)
+    );
+    compact(&member).await;
+    wait_until_writable(&member).await;
     member.stop().await.unwrap();
 }

@@ -82,11 +82,12 @@ impl Spares {
                 }
             }
         };
+        drop(slot);
         if prepared.size >= needed {
             return Ok(prepared);
         }
         drop(prepared);
-        Prepared::create(&self.shared.dir, needed)
+        self.shared.create(needed)
     }
 
     /// Says that the taken spare has got its name, so that the next one can be made.
@@ -140,7 +141,9 @@ impl Shared {
                 }
                 Err(error) if is_no_space(&error) => {
                     self.space.set_log_short(true);
-                    self.changed.wait_for(&mut slot, RETRY_INTERVAL);
+                    if !self.space.give_up_reserve() {
+                        self.changed.wait_for(&mut slot, RETRY_INTERVAL);
+                    }
                 }
                 Err(error) => {
                     *slot = Slot::Failed(error);
@@ -150,6 +153,29 @@ impl Shared {
             }
             if matches!(*slot, Slot::Stopped) {
                 return;
+            }
+        }
+    }
+
+    /// Makes a spare of `size` bytes; waits for space on a full disk.
+    fn create(&self, size: u64) -> io::Result<Prepared> {
+        loop {
+            match Prepared::create(&self.dir, size) {
+                Err(error) if is_no_space(&error) => {
+                    self.space.set_log_short(true);
+                    if self.space.give_up_reserve() {
+                        continue;
+                    }
+                    let mut slot = self.slot.lock();
+                    self.changed.wait_for(&mut slot, RETRY_INTERVAL);
+                    if matches!(*slot, Slot::Stopped) {
+                        return Err(error);
+                    }
+                }
+                made => {
+                    self.space.set_log_short(false);
+                    return made;
+                }
             }
         }
     }

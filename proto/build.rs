@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "etcd/kv.proto",
     "etcd/auth.proto",
     "etcd/rpc.proto",
@@ -11,6 +11,7 @@ const FILES: [&str; 9] = [
     "etcd/wal.proto",
     "etcd/snap.proto",
     "store/command.proto",
+    "peer/peer.proto",
     "grpc/health.proto",
 ];
 

@@ -1,7 +1,8 @@
 //! The wire: messages and services generated from `proto/proto` at build time.
 //!
 //! [`etcd`] holds etcd's v3 API and the records etcd stores; [`store`] holds what the bundled store
-//! puts into its raft log, [`grpc`] gRPC's own health protocol. Nothing here has behaviour.
+//! puts into its raft log, [`peer`] what its members say to each other, [`grpc`] gRPC's own health
+//! protocol. Nothing here has behaviour.
 
 /// The generated modules, nested as the packages are (generated paths rely on it).
 mod generated {
@@ -35,6 +36,11 @@ mod generated {
         }
     }
     pub mod holdfast {
+        pub mod peer {
+            pub mod v1 {
+                tonic::include_proto!("holdfast.peer.v1");
+            }
+        }
         pub mod store {
             pub mod v1 {
                 tonic::include_proto!("holdfast.store.v1");
@@ -65,6 +71,12 @@ pub mod etcd {
 pub mod grpc {
     /// Whether a service is ready for calls.
     pub use crate::generated::grpc::health::v1 as health;
+}
+
+/// Messages between the members of a cluster of the bundled store.
+pub mod peer {
+    /// The calls of the peer URLs.
+    pub use crate::generated::holdfast::peer::v1;
 }
 
 /// Messages of the bundled store.

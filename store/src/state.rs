@@ -11,7 +11,7 @@ use holdfast_proto::etcd::{kv, rpc};
 use parking_lot::{Mutex, RwLock};
 use prost::Message as _;
 
-use crate::apply::{LogPosition, Records, fits};
+use crate::apply::{LogPosition, Records, fits, member_key};
 use crate::backend::{Home, Piece, Table, View, Walk};
 use crate::error::{Error, ErrorKind};
 use crate::etcd_file::{AUTH_ENABLED, AUTH_REVISION, Auth};
@@ -337,6 +337,14 @@ impl State {
     /// Members, by id.
     pub fn members(&self) -> Vec<MemberRecord> {
         self.published.load().records.members.clone()
+    }
+
+    /// Whether the member has been removed from the cluster.
+    pub fn is_removed(&self, id: u64) -> bool {
+        let published = self.published.load();
+        let key = member_key(id);
+        let found = published.view.get(Table::MembersRemoved, key.as_bytes());
+        found.is_ok_and(|found| found.is_some())
     }
 
     /// The version the whole cluster speaks, as `3.7.0`.

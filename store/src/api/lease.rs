@@ -6,14 +6,13 @@ use std::time::Duration;
 use futures::Stream;
 use holdfast_proto::etcd::rpc::{self, lease_server::Lease};
 use rand::RngExt as _;
-use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::context::{Context, wants_leader};
 use super::quota;
 use super::status::status;
 use crate::apply;
-use crate::command::{LeaseCheckpoint, LeaseCheckpoints, Request as Command};
+use crate::command::Request as Command;
 use crate::error::Error;
 use crate::lease::LeaseId;
 
@@ -107,25 +106,20 @@ impl Lease for LeaseService {
         self.context.admit(request.metadata())?;
         let request = request.into_inner();
         let member = self.context.member();
-        member
-            .linearizable()
+        let time = member
+            .lease_time(LeaseId(request.id), request.keys)
             .await
             .map_err(|error| status(&error))?;
-        let id = LeaseId(request.id);
         let header = Some(self.context.header());
-        let lease = member.state().lease(id);
-        let left = member.leases().remaining(id, Instant::now());
-        let response = match (lease, left) {
-            (Some(lease), Some(left)) => rpc::LeaseTimeToLiveResponse {
+        let response = match time {
+            Some(time) => rpc::LeaseTimeToLiveResponse {
                 header,
                 id: request.id,
-                ttl: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                granted_ttl: lease.granted_ttl_s,
-                keys: if request.keys { lease.keys } else { Vec::new() },
+                ttl: time.ttl_s,
+                granted_ttl: time.granted_ttl_s,
+                keys: time.keys,
             },
-            // The lease is there and this member does not keep its time (any more).
-            (Some(_), None) => return Err(status(&Error::LeaderChanged)),
-            (None, _) => rpc::LeaseTimeToLiveResponse {
+            None => rpc::LeaseTimeToLiveResponse {
                 header,
                 id: request.id,
                 ttl: -1,
@@ -185,24 +179,10 @@ impl KeepAlive {
         }))
     }
 
-    /// Renews a lease once leadership is confirmed and everything acknowledged is applied.
+    /// Renews a lease with the leader.
     async fn renew(&self, id: LeaseId) -> Result<i64, Error> {
-        let member = self.context.member();
         self.context.check_auth()?;
-        member.linearizable().await?;
-        if member.leases().has_checkpoint(id) {
-            let checkpoint = LeaseCheckpoint {
-                id: id.0,
-                remaining_ttl: 0,
-            };
-            let checkpoints = LeaseCheckpoints {
-                checkpoints: vec![checkpoint],
-            };
-            member
-                .propose(Command::LeaseCheckpoint(checkpoints))
-                .await?;
-        }
-        let ttl = member.leases().renew(id, Instant::now())?;
+        let ttl = self.context.member().renew_lease(id).await?;
         self.context.metrics().leases_renewed.add(1);
         Ok(ttl)
     }

@@ -12,6 +12,7 @@ mod listen;
 mod maintenance;
 mod messages;
 mod observe;
+mod peer;
 mod quota;
 mod server;
 mod snapshot;

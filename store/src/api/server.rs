@@ -11,6 +11,7 @@ use holdfast_proto::etcd::rpc::lease_server::LeaseServer;
 use holdfast_proto::etcd::rpc::maintenance_server::MaintenanceServer;
 use holdfast_proto::etcd::rpc::watch_server::WatchServer;
 use holdfast_proto::grpc::health::health_server::HealthServer;
+use holdfast_proto::peer::v1::peer_server::PeerServer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
@@ -25,7 +26,9 @@ use super::lease::LeaseService;
 use super::listen::{self, DRAIN_MAX, Listener, Serving};
 use super::maintenance::{MaintenanceService, storage_version};
 use super::observe;
+use super::peer::PeerService;
 use super::watch::WatchService;
+use crate::consensus::peer::PEER_MESSAGE_BYTES_MAX;
 use crate::error::Error;
 use crate::lease::LeaseClockOptions;
 use crate::member::{Member, MemberOptions};
@@ -46,7 +49,8 @@ pub struct StoreServer {
 }
 
 impl StoreServer {
-    /// Binds the addresses, starts the member, and serves once it leads.
+    /// Binds the addresses, starts the member, and serves: other members at once, clients when
+    /// there is a leader and this member has caught up.
     ///
     /// # Errors
     /// When an address cannot be bound or the member cannot start.
@@ -71,7 +75,7 @@ impl StoreServer {
             Connections::new("metrics", side_max),
         ];
         let context = Context::new(member, hub, options, counters, connections, stop.clone());
-        let mut server = StoreServer {
+        let server = StoreServer {
             context,
             stop,
             tasks: TaskTracker::new(),
@@ -79,7 +83,18 @@ impl StoreServer {
             peer_addresses: peer.iter().filter_map(Listener::address).collect(),
             metrics_addresses: metrics.iter().filter_map(Listener::address).collect(),
         };
-        server.serve([client, peer, metrics]);
+        let peers = peer_router(&server.context);
+        server.serve(1, peer, peers);
+        let monitoring = http::metrics_paths(&server.context);
+        server.serve(2, metrics, monitoring);
+        if let Err(error) = server.context.member().ready().await {
+            if let Err(stop) = server.stop().await {
+                tracing::warn!(error = %stop, "cannot stop a member that did not get ready");
+            }
+            return Err(error);
+        }
+        let clients = client_router(&server.context);
+        server.serve(0, client, clients);
         tracing::info!("ready to serve client requests");
         Ok(server)
     }
@@ -124,32 +139,28 @@ impl StoreServer {
         self.context.member().clone().stop().await
     }
 
-    /// Serves the listeners of clients, peers and monitoring, in the order of the connections.
-    fn serve(&mut self, listeners: [Vec<Listener>; 3]) {
-        let routers = [
-            client_router(&self.context),
-            http::peer_paths(&self.context),
-            http::metrics_paths(&self.context),
-        ];
-        let kinds = listeners.into_iter().zip(routers);
-        for ((listeners, router), connections) in kinds.zip(self.context.connections()) {
-            let serving = Serving {
-                router,
-                connections: connections.clone(),
-                protocol: listen::protocol(&self.context.options().listen, &self.tasks),
-                stop: self.stop.clone(),
-                tasks: self.tasks.clone(),
-            };
-            for listener in listeners {
-                let address = listener.url();
-                match connections.endpoint() {
-                    "peer" => tracing::info!(address, "serving peer traffic"),
-                    endpoint => {
-                        tracing::info!(address, "serving {endpoint} traffic insecurely");
-                    }
+    /// Serves the listeners of one kind of address: clients, peers or monitoring, in the order of
+    /// the connections.
+    fn serve(&self, kind: usize, listeners: Vec<Listener>, router: Router) {
+        let Some(connections) = self.context.connections().get(kind) else {
+            return;
+        };
+        let serving = Serving {
+            router,
+            connections: connections.clone(),
+            protocol: listen::protocol(&self.context.options().listen, &self.tasks),
+            stop: self.stop.clone(),
+            tasks: self.tasks.clone(),
+        };
+        for listener in listeners {
+            let address = listener.url();
+            match connections.endpoint() {
+                "peer" => tracing::info!(address, "serving peer traffic"),
+                endpoint => {
+                    tracing::info!(address, "serving {endpoint} traffic insecurely");
                 }
-                drop(self.tasks.spawn(listen::accept(listener, serving.clone())));
             }
+            drop(self.tasks.spawn(listen::accept(listener, serving.clone())));
         }
     }
 }
@@ -189,6 +200,14 @@ fn client_router(context: &Context) -> Router {
     http::add_client_paths(grpc, context)
 }
 
+/// The calls between members, and the HTTP paths of the peer port.
+fn peer_router(context: &Context) -> Router {
+    let peer = PeerServer::new(PeerService::new(context.member().clone()))
+        .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
+    http::add_peer_paths(Routes::new(peer).into_axum_router(), context)
+}
+
 fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptions {
     let mut member = MemberOptions::new(options.name.clone(), options.data_dir.clone());
     member
@@ -214,6 +233,7 @@ fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptio
         ttl_min_s: lease_ttl_min_s(options.raft.election_timeout),
         ..LeaseClockOptions::default()
     };
+    member.peer_dialer = Arc::clone(&options.peer_dialer);
     let observer: Arc<Metrics> = Arc::clone(metrics);
     member.log_observer = Some(observer);
     member

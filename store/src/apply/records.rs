@@ -195,7 +195,7 @@ impl Records {
 }
 
 /// etcd writes ids in hexadecimal without leading zeros.
-fn member_key(id: u64) -> String {
+pub(crate) fn member_key(id: u64) -> String {
     format!("{id:x}")
 }
 

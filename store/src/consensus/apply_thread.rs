@@ -20,6 +20,7 @@ use super::log::LogObserver;
 use super::space::Space;
 use super::types::ApplyResponder;
 use super::upkeep::GivingBack;
+use super::waiters::Waiters;
 use crate::apply::{Applier, Entry, EntryPayload, LogPosition, Membership};
 use crate::command::Request;
 use crate::error::Error;
@@ -122,6 +123,7 @@ pub(super) struct Shared {
     pub(super) position: Mutex<Position>,
     pub(super) fatal: watch::Sender<Option<String>>,
     pub(super) observer: Option<Arc<dyn LogObserver>>,
+    waiters: Arc<Waiters>,
 }
 
 /// Gives work to the apply thread; cheap to clone.
@@ -147,6 +149,7 @@ pub(crate) fn spawn(
         position: Mutex::default(),
         fatal,
         observer,
+        waiters: Arc::default(),
     });
     let mut worker = Worker {
         applier,
@@ -186,6 +189,11 @@ impl ApplyHandle {
     /// What the state covers now.
     pub(crate) fn position(&self) -> Position {
         self.shared.position.lock().clone()
+    }
+
+    /// Those who wait for commands of other members' logs to be applied here.
+    pub(crate) fn waiters(&self) -> &Arc<Waiters> {
+        &self.shared.waiters
     }
 
     async fn run(&self, job: impl FnOnce(Done) -> Job) -> Result<(), Error> {
@@ -397,6 +405,7 @@ impl Worker {
             .entries
             .iter()
             .any(|entry| matches!(entry.payload, EntryPayload::Membership(_)));
+        let mut waiting = self.shared.waiters.take(&batch.entries).into_iter();
         let outcomes = self.applier.apply(batch.entries)?;
         self.compacting |= schedules_compaction;
         self.transactions += 1;
@@ -407,8 +416,12 @@ impl Worker {
             self.publish_membership();
         }
         for (responder, outcome) in batch.responders.into_iter().zip(outcomes) {
+            let waiter = waiting.next().flatten();
             if let Some(responder) = responder {
                 responder.send(outcome);
+            } else if let Some((waiter, position)) = waiter {
+                // One that gave up meanwhile is no error.
+                drop(waiter.send((outcome, position)));
             }
         }
         Ok(())

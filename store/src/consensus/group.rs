@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver as _;
-use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
-use openraft::type_config::alias::WatchReceiverOf;
+use openraft::errors::{
+    ClientWriteError, ForwardReason, InitializeError, LinearizableReadError, RaftError,
+};
 use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
 
 use super::found;
+use super::leadership::{Contact, Leadership};
 use super::log::RaftLog;
 use super::machine::{Machine, to_position};
-use super::peer::Peers;
+use super::peer::{Identity, LeaderCalls, PEER_MESSAGE_BYTES_MAX, PeerCalls, PeerDialer, Peers};
 use super::types::{Proposal, TypeConfig};
 use crate::apply::{LogPosition, Outcome};
 use crate::datadir::identity::MemberId;
@@ -25,7 +27,12 @@ pub(crate) struct GroupOptions {
     pub(crate) election_timeout: Duration,
     pub(crate) snapshot_count: u64,
     pub(crate) catch_up_entries: u64,
+    /// How connections to peers are made.
+    pub(crate) dialer: Arc<dyn PeerDialer>,
 }
+
+/// Bytes of a command that still travels in one message.
+const COMMAND_BYTES_MAX: usize = PEER_MESSAGE_BYTES_MAX - (1 << 20);
 
 /// What the group says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +40,6 @@ pub(crate) struct GroupStatus {
     pub(crate) leader: Option<u64>,
     pub(crate) term: u64,
     pub(crate) committed_index: u64,
-    pub(crate) applied_index: u64,
     pub(crate) is_learner: bool,
     pub(crate) is_leader: bool,
 }
@@ -42,7 +48,10 @@ pub(crate) struct GroupStatus {
 #[derive(Clone)]
 pub(crate) struct Group {
     id: u64,
-    raft: Raft<TypeConfig, Machine>,
+    pub(super) raft: Raft<TypeConfig, Machine>,
+    peers: Peers,
+    calls: PeerCalls,
+    leadership: Leadership,
 }
 
 impl std::fmt::Debug for Group {
@@ -84,16 +93,54 @@ impl GroupOptions {
 impl Group {
     /// Starts this member's end: reads the log back and applies what the state lacks.
     pub(crate) async fn start(
-        id: MemberId,
+        own: Identity,
         options: &GroupOptions,
         log: RaftLog,
         machine: Machine,
     ) -> Result<Self, Error> {
+        let id = own.member.0;
         let config = Arc::new(options.config()?);
-        let raft = Raft::new(id.0, config, Peers, log, machine)
+        let lease = Duration::from_millis(config.election_timeout_max);
+        let peers = Peers::new(own, Arc::clone(&options.dialer), options.election_timeout);
+        let raft = Raft::new(id, config, peers.clone(), log, machine)
             .await
             .map_err(|error| fatal(&error))?;
-        Ok(Self { id: id.0, raft })
+        let contact = Arc::<Contact>::default();
+        let leadership = Leadership::new(
+            id,
+            lease,
+            Arc::clone(&contact),
+            raft.server_metrics(),
+            raft.data_metrics(),
+        );
+        let calls = PeerCalls::new(own, raft.clone(), contact);
+        Ok(Self {
+            id,
+            raft,
+            peers,
+            calls,
+            leadership,
+        })
+    }
+
+    /// Answers what other members ask of raft.
+    pub(crate) fn peer_calls(&self) -> &PeerCalls {
+        &self.calls
+    }
+
+    /// The leader, when it is another member that can be called now.
+    pub(crate) fn leader_calls(&self) -> Result<LeaderCalls, Error> {
+        let leader = self.leadership.leader().ok_or(Error::NoLeader)?;
+        if leader == self.id {
+            return Err(Error::LeaderChanged);
+        }
+        self.member_calls(leader)
+    }
+
+    /// Another member of the group.
+    pub(crate) fn member_calls(&self, id: u64) -> Result<LeaderCalls, Error> {
+        let urls = self.leadership.urls_of(id).ok_or(Error::MemberNotFound)?;
+        Ok(self.peers.leader(id, &urls))
     }
 
     /// Makes this member the first of a new group, unless it is in one already.
@@ -106,8 +153,17 @@ impl Group {
         if is_initialized {
             return Ok(());
         }
+        match self.raft.initialize(found::nodes(members)).await {
+            // Another founder was faster, and this member has its vote or its log.
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(error) => Err(fatal(&error)),
+        }
+    }
+
+    /// Whether this member has a log or a vote.
+    pub(crate) async fn is_begun(&self) -> Result<bool, Error> {
         self.raft
-            .initialize(found::nodes(members))
+            .is_initialized()
             .await
             .map_err(|error| fatal(&error))
     }
@@ -155,18 +211,25 @@ impl Group {
         Ok(())
     }
 
-    /// Puts a command through the log.
+    /// Puts a command through the log of this leader.
+    ///
+    /// `NotLeader` and `NoLeader` say that it is surely not in the log;
+    /// `TimeoutDueToLeaderFail` that a new leader may have it or not.
     pub(crate) async fn write(&self, proposal: Proposal) -> Result<(Outcome, LogPosition), Error> {
+        if proposal.encoded.len() > COMMAND_BYTES_MAX {
+            return Err(Error::RequestTooLarge);
+        }
         match self.raft.client_write(proposal).await {
             Ok(written) => Ok((written.data, to_position(&written.log_id))),
             Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
-                // Without a leader there is nobody to forward to; with one, forwarding is the
-                // work of the transport that does not exist yet.
-                Err(if forward.leader_id.is_some() {
-                    Error::NotLeader
-                } else {
-                    Error::NoLeader
+                let is_known = forward.leader_id.is_some_and(|leader| leader != self.id);
+                Err(match forward.reason {
+                    ForwardReason::NotLeader if is_known => Error::NotLeader,
+                    _ => Error::NoLeader,
                 })
+            }
+            Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => {
+                Err(Error::TimeoutDueToLeaderFail)
             }
             Err(RaftError::APIError(error)) => Err(Error::Io {
                 doing: "propose",
@@ -176,16 +239,36 @@ impl Group {
         }
     }
 
-    /// A read index: confirms leadership and waits until everything committed before is applied.
-    pub(crate) async fn read_index(&self) -> Result<(), Error> {
-        match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
-            Ok(_) => Ok(()),
-            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_))) => {
-                Err(Error::NoLeader)
-            }
-            Err(RaftError::APIError(_)) => Err(Error::Timeout),
-            Err(RaftError::Fatal(_)) => Err(Error::Stopped),
+    /// A read index: confirms leadership, here or with the leader, and waits until everything
+    /// committed before is applied here.
+    pub(crate) async fn read_index(&self, patience: Duration) -> Result<(), Error> {
+        if self.leadership.is_leader() {
+            return match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(not_confirmed(&error)),
+            };
         }
+        let leader = self.leader_calls()?;
+        let index = leader.read_index(patience).await?;
+        self.applied(index, patience).await
+    }
+
+    /// The index a reader elsewhere must have applied; only a confirmed leader answers.
+    pub(crate) async fn confirmed_index(&self) -> Result<LogPosition, Error> {
+        match self.raft.get_read_log_id(ReadPolicy::ReadIndex).await {
+            Ok((id, _)) => Ok(to_position(id.log_id())),
+            Err(error) => Err(not_confirmed(&error)),
+        }
+    }
+
+    /// Returns once the log is applied here up to `index`.
+    pub(crate) async fn applied(&self, index: u64, patience: Duration) -> Result<(), Error> {
+        self.raft
+            .wait(Some(patience))
+            .applied_index_at_least(Some(index), "the read index is applied")
+            .await
+            .or(Err(Error::TimeoutWaitApplied))?;
+        Ok(())
     }
 
     /// Checkpoints, and purges all of the log that the checkpoint covers.
@@ -222,21 +305,17 @@ impl Group {
             .voter_ids()
             .any(|id| id == self.id);
         GroupStatus {
-            leader: metrics.current_leader,
+            leader: self.leadership.leader(),
             term: metrics.current_term,
             committed_index: metrics.cluster_committed.map_or(0, |id| id.index),
-            applied_index: metrics.last_applied.map_or(0, |id| id.index),
             is_learner: !is_voter,
-            is_leader: metrics.current_leader == Some(self.id),
+            is_leader: self.leadership.is_leader(),
         }
     }
 
     /// Wakes when the leader or the term may have changed.
     pub(crate) fn leadership(&self) -> Leadership {
-        Leadership {
-            id: self.id,
-            watched: self.raft.server_metrics(),
-        }
+        self.leadership.clone()
     }
 
     /// Why the group cannot go on, when it cannot.
@@ -258,41 +337,11 @@ impl Group {
     }
 }
 
-/// Follows who leads; cheap to ask, cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Leadership {
-    id: u64,
-    watched: WatchReceiverOf<TypeConfig, openraft::metrics::RaftServerMetrics<TypeConfig>>,
-}
-
-impl Leadership {
-    /// The current term.
-    pub(crate) fn term(&self) -> u64 {
-        self.watched.borrow_watched().vote.leader_id.term
-    }
-
-    /// The leader of the current term, when it is known.
-    pub(crate) fn leader(&self) -> Option<u64> {
-        self.watched.borrow_watched().current_leader
-    }
-
-    /// Whether this member has no vote.
-    pub(crate) fn is_learner(&self) -> bool {
-        let metrics = self.watched.borrow_watched();
-        !metrics
-            .membership_config
-            .voter_ids()
-            .any(|id| id == self.id)
-    }
-
-    /// Whether this member leads.
-    pub(crate) fn is_leader(&self) -> bool {
-        self.leader() == Some(self.id)
-    }
-
-    /// Returns when any of it may have changed; `false` once the group has stopped.
-    pub(crate) async fn changed(&mut self) -> bool {
-        self.watched.changed().await.is_ok()
+fn not_confirmed(error: &RaftError<TypeConfig, LinearizableReadError<TypeConfig>>) -> Error {
+    match error {
+        RaftError::APIError(LinearizableReadError::ForwardToLeader(_)) => Error::NoLeader,
+        RaftError::APIError(_) => Error::Timeout,
+        RaftError::Fatal(_) => Error::Stopped,
     }
 }
 
@@ -313,6 +362,7 @@ mod tests {
             election_timeout,
             snapshot_count: 10_000,
             catch_up_entries: 5_000,
+            dialer: Arc::new(crate::consensus::peer::TcpDialer),
         }
     }
 

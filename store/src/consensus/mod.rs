@@ -7,10 +7,11 @@
 mod apply_thread;
 pub(crate) mod found;
 mod group;
+mod leadership;
 pub mod log;
 mod machine;
 mod membership;
-mod peer;
+pub mod peer;
 mod room;
 mod snapshot;
 mod space;
@@ -19,10 +20,13 @@ mod state_file;
 mod suite_tests;
 mod types;
 mod upkeep;
+mod waiters;
 
 pub(crate) use apply_thread::{ApplyHandle, spawn as spawn_apply};
-pub(crate) use group::{Group, GroupOptions, Leadership};
+pub(crate) use group::{Group, GroupOptions};
+pub(crate) use leadership::Leadership;
 pub(crate) use machine::Machine;
 pub(crate) use space::Space;
 pub(crate) use state_file::StateFile;
 pub use types::{LogEntry, NodeId, PeerNode, Proposal, TypeConfig};
+pub(crate) use waiters::Waiters;

@@ -14,11 +14,12 @@ use tokio::sync::watch;
 
 use super::Machine;
 use super::log::{LogIdentity, LogOptions, RaftLog};
-use super::peer::Peers;
+use super::peer::{Identity, Peers, TcpDialer};
 use super::types::{
     LogId, Payload, PeerNode, SnapshotMeta, StoredMembership, TypeConfig, Vote, log_id,
 };
 use crate::apply::{Applier, NoEvents, Response, StateOptions};
+use crate::datadir::identity::{ClusterId, MemberId};
 
 /// A state machine that only counts: the suite is about the log here.
 #[derive(Debug, Clone, Default)]
@@ -159,15 +160,22 @@ fn two_candidates_of_one_term_cannot_both_be_its_leader() {
 }
 
 #[tokio::test]
-async fn a_peer_without_transport_grants_nothing_and_takes_no_lead() {
+async fn a_peer_that_is_not_reached_grants_nothing_and_takes_no_lead() {
     use openraft::network::RPCOption;
     use openraft::raft::{TransferLeaderRequest, VoteRequest};
     use openraft::{RaftNetworkFactory as _, RaftNetworkV2 as _};
     let node = PeerNode {
-        peer_urls: vec!["http://10.0.0.2:2380".to_owned()],
+        peer_urls: vec!["http://127.0.0.1:1".to_owned()],
     };
-    let mut peer = Peers.new_client(7, &node).await;
-    let option = || RPCOption::new(std::time::Duration::from_secs(1));
+    let own = Identity {
+        member: MemberId(1),
+        cluster: ClusterId(2),
+    };
+    let second = std::time::Duration::from_secs(1);
+    let mut peer = Peers::new(own, Arc::new(TcpDialer), second)
+        .new_client(7, &node)
+        .await;
+    let option = || RPCOption::new(second);
     let ask = VoteRequest::new(Vote::new(2, 1), None);
     // The trait's default grants every pre-vote.
     assert!(peer.pre_vote(ask.clone(), option()).await.is_err());

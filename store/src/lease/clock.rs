@@ -99,9 +99,12 @@ impl LeaseClock {
     }
 
     /// This member leads now: every lease gets its time left plus `extend`.
-    pub fn promote(&self, now: Instant, extend: Duration, leases: &[LeaseInfo]) {
+    ///
+    /// `leases` are asked for while no change can be observed, so that none falls in between.
+    pub fn promote(&self, now: Instant, extend: Duration, leases: impl FnOnce() -> Vec<LeaseInfo>) {
+        let mut guard = self.primary.lock();
         let mut primary = Primary::default();
-        for lease in leases {
+        for lease in leases() {
             let left_s = if lease.checkpoint_ttl_s > 0 {
                 lease.checkpoint_ttl_s
             } else {
@@ -111,7 +114,7 @@ impl LeaseClock {
             timing.has_checkpoint = lease.checkpoint_ttl_s > 0;
             primary.set(lease.id, timing);
         }
-        *self.primary.lock() = Some(primary);
+        *guard = Some(primary);
     }
 
     fn timing(&self, granted_s: i64, left: Duration, extend: Duration, now: Instant) -> Timing {
@@ -278,7 +281,7 @@ mod tests {
 
     fn leader(now: Instant, leases: &[LeaseInfo]) -> LeaseClock {
         let clock = LeaseClock::new(LeaseClockOptions::default());
-        clock.promote(now, Duration::ZERO, leases);
+        clock.promote(now, Duration::ZERO, || leases.to_vec());
         clock
     }
 
@@ -325,11 +328,9 @@ mod tests {
     fn a_new_leader_goes_on_from_the_checkpoint() {
         let now = Instant::now();
         let clock = LeaseClock::new(LeaseClockOptions::default());
-        clock.promote(
-            now,
-            Duration::from_secs(1),
-            &[info(1, 1000, 400), info(2, 1000, 0)],
-        );
+        clock.promote(now, Duration::from_secs(1), || {
+            vec![info(1, 1000, 400), info(2, 1000, 0)]
+        });
         assert_eq!(
             clock.remaining(LeaseId(1), now),
             Some(Duration::from_secs(401))

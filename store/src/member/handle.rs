@@ -12,12 +12,14 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::forward::ForLeader;
 use super::reads::ReadWaiter;
 use super::{MemberOptions, Scrubbed, admission, scrubber, start};
 use crate::apply::{EventSink, LogPosition, Response};
 use crate::command::{Command, Request};
 use crate::consensus::log::RaftLogReader;
-use crate::consensus::{ApplyHandle, Group, Leadership, Proposal, Space};
+use crate::consensus::peer::PeerCalls;
+use crate::consensus::{ApplyHandle, Group, Leadership, Proposal, Space, Waiters};
 use crate::datadir::DirLock;
 use crate::datadir::identity::{ClusterId, MemberId};
 use crate::error::Error;
@@ -94,6 +96,9 @@ pub(super) struct Inner {
     pub(super) space: Arc<Space>,
     pub(super) admission: admission::Admission,
     pub(super) reads: mpsc::Sender<ReadWaiter>,
+    /// Commands for the leader elsewhere.
+    pub(super) for_leader: mpsc::Sender<ForLeader>,
+    pub(super) waiters: Arc<Waiters>,
     /// Why the member cannot go on; set once.
     pub(super) fatal: watch::Sender<Option<String>>,
     pub(super) next_id: AtomicU64,
@@ -132,10 +137,28 @@ impl fmt::Debug for Member {
 }
 
 impl Member {
-    /// Starts the member in its data directory, founding a cluster of one when there is nothing
-    /// there yet. Returns once it leads and everything it had acknowledged is applied again.
+    /// Starts the member in its data directory, founding the cluster of its options when there is
+    /// nothing there yet.
+    ///
+    /// A member that votes alone leads and has everything it had acknowledged applied again when
+    /// this returns. One of several must now be reached by the others, and is [`Member::ready`]
+    /// later.
     pub async fn start(options: MemberOptions, events: Arc<dyn EventSink>) -> Result<Self, Error> {
         start::start(options, events).await
+    }
+
+    /// Returns once there is a leader, everything acknowledged before is applied here, and the
+    /// cluster knows this member's name and URLs.
+    ///
+    /// # Errors
+    /// When the member stopped meanwhile.
+    pub async fn ready(&self) -> Result<(), Error> {
+        start::ready(self).await
+    }
+
+    /// Answers what other members ask of raft.
+    pub(crate) fn peer_calls(&self) -> &PeerCalls {
+        self.inner.group.peer_calls()
     }
 
     /// Puts `request` through the log. Returns once it is durable and applied.
@@ -156,12 +179,7 @@ impl Member {
     async fn try_propose(&self, request: Request) -> Result<Applied, Error> {
         let inner = &*self.inner;
         self.check_alive()?;
-        let pending = inner.admission.pending_bytes();
-        inner.space.propose(request.encoded_len(), pending);
-        let is_refused = inner.space.is_exhausted() && admission::takes_space(&request);
-        if is_refused || inner.space.is_state_short() {
-            return Err(Error::NoSpace);
-        }
+        self.check_space(&request, request.encoded_len())?;
         let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
         let is_urgent = admission::is_urgent(&request);
         let request = self.decide(request);
@@ -170,7 +188,7 @@ impl Member {
             request: Some(request),
         });
         let _admitted = inner.admission.admit(proposal.encoded.len(), is_urgent)?;
-        let written = timeout(self.request_timeout(), inner.group.write(proposal)).await;
+        let written = timeout(self.request_timeout(), self.put_through(proposal)).await;
         let (outcome, position) = match written {
             Ok(written) => written.map_err(|error| self.explain(error))?,
             Err(_) => return Err(self.explain(Error::Timeout)),
@@ -301,13 +319,15 @@ impl Member {
         let inner = &*self.inner;
         let group = inner.group.status();
         let fatal = self.fatal();
+        // Raft's own figures follow the state a moment later.
+        let applied_index = inner.state.applied().map_or(0, |at| at.index);
         MemberStatus {
             member_id: inner.member_id,
             cluster_id: inner.cluster_id,
             leader: group.leader.map(MemberId),
             term: group.term,
-            committed_index: group.committed_index,
-            applied_index: group.applied_index,
+            committed_index: group.committed_index.max(applied_index),
+            applied_index,
             is_learner: self.is_learner(),
             sizes: inner.state.sizes(),
             pending_proposals: inner.admission.pending(),
@@ -416,7 +436,7 @@ impl Member {
             .or_else(|| self.inner.group.fatal())
     }
 
-    fn check_alive(&self) -> Result<(), Error> {
+    pub(super) fn check_alive(&self) -> Result<(), Error> {
         if self.inner.stopping.is_cancelled() || self.inner.fatal.borrow().is_some() {
             return Err(Error::Stopped);
         }
@@ -437,7 +457,7 @@ impl Member {
     }
 
     /// A timeout while stopping or without a leader is told as what it is.
-    fn explain(&self, error: Error) -> Error {
+    pub(super) fn explain(&self, error: Error) -> Error {
         match error {
             Error::Timeout | Error::NoLeader if self.inner.stopping.is_cancelled() => {
                 Error::Stopped

@@ -2,7 +2,9 @@
 
 mod admission;
 mod compactor;
+mod forward;
 mod handle;
+mod leader;
 mod options;
 mod reads;
 mod scrubber;
@@ -11,5 +13,6 @@ mod start;
 mod tasks;
 
 pub use handle::{Applied, Member, MemberStatus, ReadFaults};
+pub use leader::LeaseTime;
 pub use options::{AutoCompaction, ClusterState, MemberOptions, StateStorage};
 pub use scrubber::{ScrubOptions, Scrubbed};

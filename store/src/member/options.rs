@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::scrubber::ScrubOptions;
 use crate::apply::OpenStorage;
 use crate::consensus::log::{LogObserver, SEGMENT_BYTES_DEFAULT};
+use crate::consensus::peer::{PeerDialer, TcpDialer};
 use crate::lease::LeaseClockOptions;
 
 /// etcd's `--initial-cluster-state`.
@@ -88,6 +89,8 @@ pub struct MemberOptions {
     pub leases: LeaseClockOptions,
     /// How the state file is reached; `None`: as a file. For tests of failing disks.
     pub state_storage: Option<StateStorage>,
+    /// How connections to other members are made.
+    pub peer_dialer: Arc<dyn PeerDialer>,
     /// Told of every sync of the raft log and every checkpoint of the state.
     pub log_observer: Option<Arc<dyn LogObserver>>,
 }
@@ -117,6 +120,7 @@ impl MemberOptions {
             scrub: ScrubOptions::default(),
             leases: LeaseClockOptions::default(),
             state_storage: None,
+            peer_dialer: Arc::new(TcpDialer),
             log_observer: None,
         }
     }

@@ -8,8 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -18,15 +17,15 @@ use super::sink::LeaseSink;
 use super::{ClusterState, MemberOptions, admission, tasks};
 use crate::apply::{Applier, EventSink, StateOptions};
 use crate::consensus::log::{LogIdentity, LogOptions, RaftLog};
+use crate::consensus::peer::Identity;
 use crate::consensus::{self, Group, GroupOptions, Machine, Space, StateFile};
 use crate::datadir::bootstrap::{ClusterIds, NewCluster};
+use crate::datadir::identity::MemberId;
 use crate::datadir::{DirLock, DirState, Layout, Marker, durable};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseClock;
 use crate::state::State;
 
-/// Readers waiting for a round.
-const READERS_MAX: usize = 16_384;
 /// How long a start may take to lead; a disk under load is slow.
 const LEAD_PATIENCE: Duration = Duration::from_mins(2);
 
@@ -34,14 +33,12 @@ pub(super) async fn start(
     options: MemberOptions,
     events: Arc<dyn EventSink>,
 ) -> Result<Member, Error> {
-    let layout = Layout::new(&options.data_dir);
-    let cluster = cluster_of(&options)?;
-    let (lock, dir_state) = take_dir(&layout)?;
-    let ids = identify(&layout, &options, &cluster, dir_state)?;
-    let founding = dir_state != DirState::Complete;
-    if founding {
-        begin_founding(&layout)?;
-    }
+    let Home {
+        layout,
+        lock,
+        ids,
+        founding,
+    } = Home::take(&options)?;
     let space = Arc::new(Space::new(layout.root(), options.reserve_bytes));
     check_space(&space);
     let leases = Arc::new(LeaseClock::new(options.leases.clone()));
@@ -58,10 +55,19 @@ pub(super) async fn start(
         options.log_observer.clone(),
     )?;
     let log = open_log(&layout, &options, &ids, &space).await?;
+    if founding {
+        // Before the first message leaves: a member that has voted must never be founded again.
+        apply.checkpoint().await?;
+        finish_founding(&layout, &options, &ids)?;
+    }
     let log_reader = log.reader();
     let machine = Machine::new(apply.clone(), Arc::clone(&state), layout.snapshots());
-    let group = Group::start(ids.member, &group_options(&options), log, machine).await?;
-    let (reads, waiting) = mpsc::channel(READERS_MAX);
+    let own = Identity {
+        member: ids.member,
+        cluster: ids.cluster,
+    };
+    let group = Group::start(own, &group_options(&options), log, machine).await?;
+    let (reads, for_leader, queues) = tasks::queues();
     let inner = Inner {
         member_id: ids.member,
         cluster_id: ids.cluster,
@@ -73,9 +79,10 @@ pub(super) async fn start(
         space,
         admission: admission::Admission::default(),
         reads,
+        for_leader,
+        waiters: Arc::clone(apply.waiters()),
         fatal,
-        // Different after each start, so that ids of requests do not repeat in logs.
-        next_id: AtomicU64::new(rand::random::<u64>() >> 8),
+        next_id: AtomicU64::new(first_command_id(ids.member)),
         tallies: Tallies::default(),
         stopping: CancellationToken::new(),
         tasks: TaskTracker::new(),
@@ -89,16 +96,53 @@ pub(super) async fn start(
     let member = Member {
         inner: Arc::new(inner),
     };
-    let led = lead(&member, &ids, founding, &layout, waiting).await;
-    match led {
-        Ok(()) => Ok(member),
-        Err(error) => {
-            if let Err(stop) = member.stop().await {
-                tracing::warn!(error = %stop, "cannot stop a member that did not start");
-            }
-            Err(error)
-        }
+    let begun = begin(&member, &ids, queues).await;
+    stop_unless(member, begun).await
+}
+
+/// The member, unless it did not get as far as it had to.
+async fn stop_unless(member: Member, begun: Result<(), Error>) -> Result<Member, Error> {
+    let Err(error) = begun else {
+        return Ok(member);
+    };
+    if let Err(stop) = member.stop().await {
+        tracing::warn!(error = %stop, "cannot stop a member that did not start");
     }
+    Err(error)
+}
+
+/// The data directory, and whose it is.
+struct Home {
+    layout: Layout,
+    lock: DirLock,
+    ids: ClusterIds,
+    /// Whether it is made now.
+    founding: bool,
+}
+
+impl Home {
+    fn take(options: &MemberOptions) -> Result<Self, Error> {
+        let layout = Layout::new(&options.data_dir);
+        let cluster = cluster_of(options);
+        let (lock, state) = take_dir(&layout)?;
+        let ids = identify(&layout, options, &cluster, state)?;
+        let founding = state != DirState::Complete;
+        if founding {
+            begin_founding(&layout)?;
+        }
+        Ok(Self {
+            layout,
+            lock,
+            ids,
+            founding,
+        })
+    }
+}
+
+/// The ids of a member's commands: no two members' meet, and no two starts' but by chance.
+fn first_command_id(member: MemberId) -> u64 {
+    // The low half of the counter's range stays free for counting.
+    (member.0 << 48) | (rand::random::<u64>() >> 17)
 }
 
 fn group_options(options: &MemberOptions) -> GroupOptions {
@@ -107,30 +151,21 @@ fn group_options(options: &MemberOptions) -> GroupOptions {
         election_timeout: options.election_timeout,
         snapshot_count: options.snapshot_count,
         catch_up_entries: options.catch_up_entries,
+        dialer: Arc::clone(&options.peer_dialer),
     }
 }
 
-/// The cluster that the options describe; more than this member is refused for now.
-fn cluster_of(options: &MemberOptions) -> Result<NewCluster, Error> {
+/// The cluster that the options describe.
+fn cluster_of(options: &MemberOptions) -> NewCluster {
     let mut initial_cluster = options.initial_cluster.clone();
     if initial_cluster.is_empty() {
         initial_cluster.push((options.name.clone(), options.peer_urls.clone()));
     }
-    if initial_cluster.len() > 1 {
-        return Err(Error::Option {
-            option: "initial-cluster",
-            reason: format!(
-                "it names {} members; this version runs clusters of one member: name only {}",
-                initial_cluster.len(),
-                options.name
-            ),
-        });
-    }
-    Ok(NewCluster {
+    NewCluster {
         name: options.name.clone(),
         initial_cluster,
         token: options.cluster_token.clone(),
-    })
+    }
 }
 
 fn take_dir(layout: &Layout) -> Result<(DirLock, DirState), Error> {
@@ -204,14 +239,18 @@ fn identify(
             ),
         });
     }
-    let ids = ClusterIds {
+    let mut ids = ClusterIds {
         member: marker.member()?,
         cluster: marker.cluster()?,
-        members: vec![(marker.member()?, marker.peer_urls)],
+        members: Vec::new(),
     };
-    if let Ok(described) = cluster.ids()
-        && described.cluster != ids.cluster
-    {
+    let Ok(described) = cluster.ids() else {
+        return Ok(ids);
+    };
+    if described.cluster == ids.cluster && described.member == ids.member {
+        // Needed again when the member stopped before it was in the group.
+        ids.members = described.members;
+    } else if described.cluster != ids.cluster {
         tracing::info!(
             cluster_id = %ids.cluster,
             described_cluster_id = %described.cluster,
@@ -292,58 +331,78 @@ async fn blocking<T: Send + 'static>(
     })?
 }
 
-/// From a running group to a member that serves.
-async fn lead(
-    member: &Member,
-    ids: &ClusterIds,
-    founding: bool,
+fn finish_founding(
     layout: &Layout,
-    waiting: mpsc::Receiver<super::reads::ReadWaiter>,
+    options: &MemberOptions,
+    ids: &ClusterIds,
 ) -> Result<(), Error> {
+    let failed = |source| Error::Io {
+        doing: "found the data directory",
+        source,
+    };
+    Marker::new(&options.name, ids.member, ids.cluster, &options.peer_urls).write(layout)?;
+    durable::remove_file(&layout.incomplete()).map_err(failed)
+}
+
+/// From a running group to a member that leads when it votes alone, or that waits for the others.
+async fn begin(member: &Member, ids: &ClusterIds, queues: tasks::Queues) -> Result<(), Error> {
     let inner = &member.inner;
-    if founding {
-        inner.group.found(&ids.members).await?;
-    }
-    let voters = inner.group.voters().await?;
-    if voters != [ids.member.0] {
+    let is_begun = inner.group.is_begun().await?;
+    if !is_begun && ids.members.is_empty() {
         return Err(Error::Option {
-            option: "data-dir",
+            option: "initial-cluster",
             reason: format!(
-                "the data is of a cluster of {} voters ({}); this version runs clusters of one",
-                voters.len(),
-                voters
-                    .iter()
-                    .map(|id| format!("{id:x}"))
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                "member {} has not been in cluster {} yet, and the options describe another one: \
+                 start it with the --initial-cluster and --initial-cluster-token it was founded \
+                 with",
+                ids.member, ids.cluster
             ),
         });
     }
-    if !founding {
+    if is_begun || ids.members.len() == 1 {
+        if !is_begun {
+            inner.group.found(&ids.members).await?;
+        }
+        if inner.group.voters().await? == [ids.member.0] {
+            return lead(member, is_begun, queues).await;
+        }
+    }
+    tasks::spawn(member, queues);
+    if !is_begun {
+        tasks::found(member, ids.members.clone());
+    }
+    Ok(())
+}
+
+/// From a running group of one voter to a member that serves.
+async fn lead(member: &Member, is_begun: bool, queues: tasks::Queues) -> Result<(), Error> {
+    let inner = &member.inner;
+    if is_begun {
         inner.group.elect_now().await?;
     }
     inner.group.recovered(LEAD_PATIENCE).await?;
-    tasks::spawn(member, waiting);
+    tasks::spawn(member, queues);
     member.linearizable().await?;
-    let infos = inner.state.lease_infos();
-    inner
-        .leases
-        .promote(Instant::now(), inner.options.election_timeout, &infos);
-    tasks::publish(member).await?;
-    if founding {
-        let failed = |source| Error::Io {
-            doing: "found the data directory",
-            source,
+    member.promote_leases();
+    tasks::publish(member).await
+}
+
+/// From a running member to one that serves clients.
+pub(super) async fn ready(member: &Member) -> Result<(), Error> {
+    let mut is_told = false;
+    loop {
+        member.check_alive()?;
+        let result = match member.linearizable().await {
+            Ok(()) => tasks::publish(member).await,
+            Err(error) => Err(error),
         };
-        member.checkpoint().await?;
-        Marker::new(
-            &inner.options.name,
-            ids.member,
-            ids.cluster,
-            &inner.options.peer_urls,
-        )
-        .write(layout)?;
-        durable::remove_file(&layout.incomplete()).map_err(failed)?;
+        match result {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::info!(%error, "waiting for the cluster to have a leader");
+                }
+            }
+            result => return result,
+        }
     }
-    Ok(())
 }

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use holdfast_proto::etcd::rpc;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::handle::Member;
-use super::{compactor, reads, scrubber};
+use super::{compactor, forward, reads, scrubber};
 use crate::command::{
     ClusterVersion, LeaseCheckpoint, LeaseCheckpoints, MemberAttributes, Request,
 };
+use crate::datadir::identity::MemberId;
 use crate::error::Error;
 
 /// How often expired leases are looked for, as etcd does.
@@ -29,13 +30,39 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// How often damage found by readers is looked for.
 const DAMAGE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// What the tasks take from.
+pub(super) struct Queues {
+    pub(super) reads: mpsc::Receiver<reads::ReadWaiter>,
+    pub(super) for_leader: mpsc::Receiver<forward::ForLeader>,
+}
+
+/// The queues and their ends.
+pub(super) fn queues() -> (
+    mpsc::Sender<reads::ReadWaiter>,
+    mpsc::Sender<forward::ForLeader>,
+    Queues,
+) {
+    let (for_reads, reads) = mpsc::channel(reads::READERS_MAX);
+    let (to_leader, for_leader) = mpsc::channel(forward::COMMANDS_MAX);
+    (for_reads, to_leader, Queues { reads, for_leader })
+}
+
 /// Starts all tasks; they end when the member stops.
-pub(super) fn spawn(member: &Member, waiting: mpsc::Receiver<reads::ReadWaiter>) {
+pub(super) fn spawn(member: &Member, queues: Queues) {
     let inner = &member.inner;
-    let stopping = inner.stopping.clone();
-    inner
-        .tasks
-        .spawn(reads::serve(inner.group.clone(), waiting, stopping));
+    let patience = member.request_timeout();
+    inner.tasks.spawn(reads::serve(
+        inner.group.clone(),
+        queues.reads,
+        patience,
+        inner.stopping.clone(),
+    ));
+    inner.tasks.spawn(forward::serve(
+        inner.group.clone(),
+        queues.for_leader,
+        patience,
+        inner.stopping.clone(),
+    ));
     spawn_until_stopped(member, expire_leases(member.clone()));
     spawn_until_stopped(member, watch_space(member.clone()));
     spawn_until_stopped(member, watch_leader(member.clone()));
@@ -136,6 +163,19 @@ async fn expire_leases(member: Member) {
     }
 }
 
+/// Founds the cluster with the other founders, without several standing for election at once: the
+/// first of them begins, and the others take over when it does not come.
+pub(super) fn found(member: &Member, members: Vec<(MemberId, Vec<String>)>) {
+    let (group, own) = (member.inner.group.clone(), member.inner.member_id);
+    let place = members.iter().position(|(id, _)| *id == own).unwrap_or(0);
+    let turns = u32::try_from(place).unwrap_or(u32::MAX);
+    let patience = member.inner.options.election_timeout * turns;
+    spawn_until_stopped(member, async move {
+        sleep(patience).await;
+        report("found the cluster", group.found(&members).await);
+    });
+}
+
 async fn watch_space(member: Member) {
     let mut ticks = interval(SPACE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -171,21 +211,22 @@ async fn limit_log(member: Member) {
 async fn watch_leader(member: Member) {
     let inner = &member.inner;
     let mut leadership = inner.group.leadership();
-    let mut last = leadership.leader();
-    while leadership.changed().await {
-        let leader = leadership.leader();
-        if leader == last {
+    let mut last = (leadership.leader(), leadership.term());
+    loop {
+        let is_running = leadership.changed().await;
+        if !is_running {
+            break;
+        }
+        let now = (leadership.leader(), leadership.term());
+        if now == last {
             continue;
         }
-        if leader.is_some() {
+        if now.0.is_some() {
             inner.tallies.leader_changes.fetch_add(1, Ordering::Relaxed);
         }
-        last = leader;
-        if leadership.is_leader() {
-            let infos = inner.state.lease_infos();
-            inner
-                .leases
-                .promote(Instant::now(), inner.options.election_timeout, &infos);
+        last = now;
+        if now.0 == Some(inner.member_id.0) {
+            member.promote_leases();
         } else {
             inner.leases.demote();
         }
@@ -223,6 +264,15 @@ async fn watch_damage(member: Member) {
 }
 
 impl Member {
+    /// Starts the time of all leases anew: this member leads.
+    pub(super) fn promote_leases(&self) {
+        let inner = &self.inner;
+        let extension = inner.options.election_timeout;
+        inner
+            .leases
+            .promote(Instant::now(), extension, || inner.state.lease_infos());
+    }
+
     /// Raises NOSPACE for the whole cluster, in the background, unless it is raised already: by
     /// this member or, in a restored store, by a member of the cluster it came from.
     pub(super) fn raise_no_space(&self) {

@@ -15,9 +15,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::url::ListenUrl;
+use crate::consensus::peer::{PeerDialer, TcpDialer};
 pub use crate::member::{AutoCompaction, ClusterState, ScrubOptions};
 
 /// The etcd version this store claims to be, unless told otherwise.
@@ -171,6 +173,8 @@ pub struct StoreOptions {
     /// Serve a store with auth enabled as if it were not. Only for drills on scratch copies:
     /// this version does not implement Auth and otherwise answers with an error.
     pub serve_without_auth: bool,
+    /// How connections to other members are made; another way than TCP is for tests.
+    pub peer_dialer: Arc<dyn PeerDialer>,
 }
 
 impl StoreOptions {
@@ -254,6 +258,7 @@ impl StoreOptions {
             log_level: LogLevel::Info,
             claimed_version: CLAIMED_VERSION.to_owned(),
             serve_without_auth: false,
+            peer_dialer: Arc::new(TcpDialer),
         }
     }
 }

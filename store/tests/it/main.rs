@@ -12,6 +12,8 @@ mod api_kv;
 mod api_lease;
 mod api_maintenance;
 mod api_support;
+mod cluster_basics;
+mod cluster_support;
 mod crash;
 mod damage;
 mod eio;

@@ -13,7 +13,7 @@ use axum::routing::get;
 use super::context::Context;
 use super::maintenance::storage_version;
 
-pub(super) use peer::peer_paths;
+pub(super) use peer::add_peer_paths;
 
 /// Adds the HTTP paths of the client port.
 pub(super) fn add_client_paths(router: Router, context: &Context) -> Router {

@@ -1,5 +1,4 @@
-//! What `--listen-peer-urls` serves: the version and the members, as etcd's peer port does. The
-//! transport between members comes with clusters; until then every other path is not found.
+//! HTTP of the peer port beside the calls between members: the version and the members, as etcd's.
 
 use axum::Router;
 use axum::extract::State;
@@ -25,14 +24,14 @@ struct Member {
     client_urls: Vec<String>,
 }
 
-/// The paths of the peer port.
-pub(in crate::api) fn peer_paths(context: &Context) -> Router {
-    Router::new()
+/// Adds the HTTP paths of the peer port.
+pub(in crate::api) fn add_peer_paths(router: Router, context: &Context) -> Router {
+    let paths = Router::new()
         .route("/version", get(version))
         .route("/members", get(members))
         .method_not_allowed_fallback(method_not_allowed)
-        .fallback(not_found)
-        .with_state(context.clone())
+        .with_state(context.clone());
+    router.merge(paths).fallback(not_found)
 }
 
 async fn members(State(context): State<Context>) -> Response {

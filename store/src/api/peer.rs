@@ -1,0 +1,223 @@
+//! The Peer service, on the peer URLs: what other members ask.
+
+use std::pin::Pin;
+
+use futures::Stream;
+use holdfast_proto::peer::v1::{self as proto, peer_server::Peer};
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::context::blocking;
+use crate::apply::LogPosition;
+use crate::consensus::peer::to_refusal;
+use crate::error::Error;
+use crate::lease::LeaseId;
+use crate::member::Member;
+
+/// Answers the Peer service.
+#[derive(Debug, Clone)]
+pub(super) struct PeerService {
+    member: Member,
+}
+
+impl PeerService {
+    pub(super) fn new(member: Member) -> PeerService {
+        PeerService { member }
+    }
+
+    /// Who calls; refused before anything of the call is looked at.
+    fn admit(&self, metadata: &MetadataMap) -> Result<u64, Status> {
+        let state = self.member.state();
+        self.member
+            .peer_calls()
+            .admit(metadata, |from| state.is_removed(from))
+    }
+}
+
+fn position(at: LogPosition) -> proto::LogId {
+    proto::LogId {
+        term: at.term,
+        index: at.index,
+    }
+}
+
+fn refusal(error: &Error) -> i32 {
+    to_refusal(error).into()
+}
+
+#[tonic::async_trait]
+impl Peer for PeerService {
+    type AppendStream = Pin<Box<dyn Stream<Item = Result<proto::AppendResponse, Status>> + Send>>;
+
+    async fn append(
+        &self,
+        request: Request<Streaming<proto::AppendRequest>>,
+    ) -> Result<Response<Self::AppendStream>, Status> {
+        let from = self.admit(request.metadata())?;
+        let answers = self.member.peer_calls().append(from, request.into_inner());
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn probe(
+        &self,
+        request: Request<proto::AppendRequest>,
+    ) -> Result<Response<proto::AppendResponse>, Status> {
+        let from = self.admit(request.metadata())?;
+        let calls = self.member.peer_calls();
+        calls
+            .probe(from, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn vote(
+        &self,
+        request: Request<proto::VoteRequest>,
+    ) -> Result<Response<proto::VoteResponse>, Status> {
+        let from = self.admit(request.metadata())?;
+        let calls = self.member.peer_calls();
+        calls
+            .vote(from, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn pre_vote(
+        &self,
+        request: Request<proto::VoteRequest>,
+    ) -> Result<Response<proto::VoteResponse>, Status> {
+        let from = self.admit(request.metadata())?;
+        let calls = self.member.peer_calls();
+        calls
+            .pre_vote(from, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<Streaming<proto::SnapshotRequest>>,
+    ) -> Result<Response<proto::SnapshotResponse>, Status> {
+        self.admit(request.metadata())?;
+        Err(Status::unimplemented("snapshots are not received yet"))
+    }
+
+    async fn snapshot_offset(
+        &self,
+        request: Request<proto::SnapshotOffsetRequest>,
+    ) -> Result<Response<proto::SnapshotOffsetResponse>, Status> {
+        self.admit(request.metadata())?;
+        Err(Status::unimplemented("snapshots are not received yet"))
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<proto::TransferLeaderRequest>,
+    ) -> Result<Response<proto::TransferLeaderResponse>, Status> {
+        let from = self.admit(request.metadata())?;
+        let calls = self.member.peer_calls();
+        let answer = calls.transfer_leader(from, request.into_inner()).await;
+        answer.map(Response::new)
+    }
+
+    async fn propose(
+        &self,
+        request: Request<proto::ProposeRequest>,
+    ) -> Result<Response<proto::ProposeResponse>, Status> {
+        use proto::proposed::Result as Answer;
+        self.admit(request.metadata())?;
+        let commands = request.into_inner().commands;
+        let results = self.member.propose_for_peer(commands).await;
+        let proposed = results.into_iter().map(|result| proto::Proposed {
+            result: Some(match result {
+                Ok(at) => Answer::Position(position(at)),
+                Err(error) => Answer::Refusal(refusal(&error)),
+            }),
+        });
+        Ok(Response::new(proto::ProposeResponse {
+            proposed: proposed.collect(),
+        }))
+    }
+
+    async fn read_index(
+        &self,
+        request: Request<proto::ReadIndexRequest>,
+    ) -> Result<Response<proto::ReadIndexResponse>, Status> {
+        use proto::read_index_response::Result as Answer;
+        self.admit(request.metadata())?;
+        let result = match self.member.confirmed_index().await {
+            Ok(at) => Answer::Position(position(at)),
+            Err(error) => Answer::Refusal(refusal(&error)),
+        };
+        let result = Some(result);
+        Ok(Response::new(proto::ReadIndexResponse { result }))
+    }
+
+    async fn reconfigure(
+        &self,
+        request: Request<proto::ReconfigureRequest>,
+    ) -> Result<Response<proto::ReconfigureResponse>, Status> {
+        self.admit(request.metadata())?;
+        Err(Status::unimplemented("the membership is not changed yet"))
+    }
+
+    async fn lease_renew(
+        &self,
+        request: Request<proto::LeaseRenewRequest>,
+    ) -> Result<Response<proto::LeaseRenewResponse>, Status> {
+        use proto::lease_renew_response::Result as Answer;
+        self.admit(request.metadata())?;
+        let id = LeaseId(request.get_ref().id);
+        let result = match self.member.renew_lease_here(id).await {
+            Ok(ttl) => Answer::Ttl(ttl),
+            Err(error) => Answer::Refusal(refusal(&error)),
+        };
+        let result = Some(result);
+        Ok(Response::new(proto::LeaseRenewResponse { result }))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<proto::LeaseTimeToLiveRequest>,
+    ) -> Result<Response<proto::LeaseTimeToLiveResponse>, Status> {
+        use proto::lease_time_to_live_response::Result as Answer;
+        self.admit(request.metadata())?;
+        let proto::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
+        let result = match self.member.lease_time_here(LeaseId(id), keys).await {
+            Ok(Some(time)) => Answer::Time(proto::LeaseTime {
+                ttl: time.ttl_s,
+                granted_ttl: time.granted_ttl_s,
+                keys: time.keys,
+            }),
+            Ok(None) => Answer::Time(proto::LeaseTime {
+                ttl: -1,
+                ..proto::LeaseTime::default()
+            }),
+            Err(error) => Answer::Refusal(refusal(&error)),
+        };
+        let result = Some(result);
+        Ok(Response::new(proto::LeaseTimeToLiveResponse { result }))
+    }
+
+    async fn hash_kv(
+        &self,
+        request: Request<proto::HashKvRequest>,
+    ) -> Result<Response<proto::HashKvResponse>, Status> {
+        use proto::hash_kv_response::Result as Answer;
+        self.admit(request.metadata())?;
+        let revision = request.get_ref().revision;
+        let state = self.member.state().clone();
+        let hashed = blocking(move || Ok(state.hash_kv(revision))).await?;
+        let result = match hashed {
+            Ok(hash) => Answer::Hash(proto::HashKv {
+                hash: hash.hash,
+                compact_revision: hash.compact_revision,
+                hash_revision: hash.hash_revision,
+                current_revision: hash.current_revision,
+            }),
+            Err(error) => Answer::Refusal(refusal(&error)),
+        };
+        let result = Some(result);
+        Ok(Response::new(proto::HashKvResponse { result }))
+    }
+}

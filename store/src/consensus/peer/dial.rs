@@ -1,0 +1,102 @@
+//! How a connection to a peer URL is made. TLS for peers has its place here.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::Uri;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// A connection to a peer.
+pub trait PeerStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> PeerStream for T {}
+
+/// What [`PeerDialer::dial`] returns.
+pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn PeerStream>>> + Send>>;
+
+/// Makes connections to peers. Another one than TCP's is for tests and simulations.
+pub trait PeerDialer: fmt::Debug + Send + Sync {
+    /// Connects to `host` at `port`.
+    fn dial(&self, host: &str, port: u16) -> Dialing;
+}
+
+/// Connections over TCP.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TcpDialer;
+
+impl PeerDialer for TcpDialer {
+    fn dial(&self, host: &str, port: u16) -> Dialing {
+        let host = host.to_owned();
+        Box::pin(async move {
+            let stream = TcpStream::connect((host.as_str(), port)).await?;
+            stream.set_nodelay(true)?;
+            let stream: Box<dyn PeerStream> = Box::new(stream);
+            Ok(stream)
+        })
+    }
+}
+
+/// Connects to the first of `urls`, from `first` on, that answers; which one it was.
+pub(super) async fn dial_any(
+    dialer: &Arc<dyn PeerDialer>,
+    urls: &[String],
+    first: usize,
+) -> io::Result<(Box<dyn PeerStream>, usize)> {
+    let mut failure = io::Error::new(io::ErrorKind::NotConnected, "it has no peer URL");
+    for turn in 0..urls.len() {
+        let at = first.wrapping_add(turn) % urls.len();
+        let Some(url) = urls.get(at) else { continue };
+        match dial_url(dialer, url).await {
+            Ok(stream) => return Ok((stream, at)),
+            Err(error) => {
+                failure = io::Error::new(error.kind(), format!("{url}: {error}"));
+            }
+        }
+    }
+    Err(failure)
+}
+
+async fn dial_url(dialer: &Arc<dyn PeerDialer>, url: &str) -> io::Result<Box<dyn PeerStream>> {
+    let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, text.to_owned());
+    let uri: Uri = url.parse().or(Err(invalid("it is no URL")))?;
+    if uri.scheme_str() != Some("http") {
+        return Err(invalid("only http is spoken between members"));
+    }
+    let (Some(host), Some(port)) = (uri.host(), uri.port_u16()) else {
+        return Err(invalid("it has no host and port"));
+    };
+    // A literal IPv6 address stands in brackets.
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    dialer.dial(host, port).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_urls_of_a_peer_are_tried_in_turn() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let closed_port = closed.local_addr().unwrap().port();
+        drop(closed);
+        let urls = [
+            format!("http://127.0.0.1:{closed_port}"),
+            format!("http://127.0.0.1:{port}"),
+        ];
+        let dialer: Arc<dyn PeerDialer> = Arc::new(TcpDialer);
+        let (_stream, used) = dial_any(&dialer, &urls, 0).await.ok().unwrap();
+        assert_eq!(used, 1);
+        let (_stream, used) = dial_any(&dialer, &urls, 1).await.ok().unwrap();
+        assert_eq!(used, 1);
+        let refused = dial_any(&dialer, &urls[..1], 0).await.err().unwrap();
+        assert!(refused.to_string().contains(&urls[0]), "{refused}");
+        let wrong = ["https://127.0.0.1:1".to_owned()];
+        let refused = dial_any(&dialer, &wrong, 0).await.err().unwrap();
+        assert!(refused.to_string().contains("only http"), "{refused}");
+    }
+}

@@ -1,0 +1,205 @@
+//! The store's own calls to the leader: what a follower cannot decide.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_proto::peer::v1 as proto;
+use tonic::{Code, ConnectError, Status};
+
+use super::super::machine::to_position;
+use super::link::Link;
+use super::refusal::from_refusal;
+use super::{Peers, wire};
+use crate::apply::LogPosition;
+use crate::error::Error;
+
+/// What became of a call to the leader.
+#[derive(Debug)]
+pub(crate) enum Forwarded<T> {
+    /// The leader's answer.
+    Answered(T),
+    /// It did not reach the leader, or not one that takes it: it may be sent again.
+    NotTaken(Error),
+    /// It may have reached the leader.
+    Unknown,
+}
+
+impl<T> Forwarded<T> {
+    /// The answer, where a call that got lost may simply count as late.
+    pub(crate) fn or_late(self) -> Result<T, Error> {
+        match self {
+            Self::Answered(answer) => Ok(answer),
+            Self::NotTaken(error) => Err(error),
+            Self::Unknown => Err(Error::TimeoutDueToConnectionLost),
+        }
+    }
+}
+
+/// The leader, as a follower calls it.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaderCalls {
+    link: Arc<Link>,
+}
+
+impl Peers {
+    /// The way to the leader `id`, which is reached at `urls`.
+    pub(in crate::consensus) fn leader(&self, id: u64, urls: &[String]) -> LeaderCalls {
+        LeaderCalls {
+            link: self.reach(id, urls),
+        }
+    }
+}
+
+impl LeaderCalls {
+    /// Hands `commands` to the leader; one answer to each, in their order.
+    pub(crate) async fn propose(
+        &self,
+        commands: Vec<Bytes>,
+        patience: Duration,
+    ) -> Forwarded<Vec<Result<LogPosition, Error>>> {
+        use proto::proposed::Result as Answer;
+        let count = commands.len();
+        let request = proto::ProposeRequest { commands };
+        let request = self.link.request_within(request, patience);
+        match call(self.link.appends().propose(request)).await {
+            Forwarded::Answered(response) if response.proposed.len() == count => {
+                let answers = response
+                    .proposed
+                    .into_iter()
+                    .map(|proposed| match proposed.result {
+                        Some(Answer::Position(at)) => Ok(to_position(&wire::from_log_id(at))),
+                        Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
+                        None => Err(Error::Timeout),
+                    });
+                Forwarded::Answered(answers.collect())
+            }
+            Forwarded::Answered(_) | Forwarded::Unknown => Forwarded::Unknown,
+            Forwarded::NotTaken(error) => Forwarded::NotTaken(error),
+        }
+    }
+
+    /// Up to where a reader must have applied the log.
+    pub(crate) async fn read_index(&self, patience: Duration) -> Result<u64, Error> {
+        use proto::read_index_response::Result as Answer;
+        let request = self
+            .link
+            .request_within(proto::ReadIndexRequest {}, patience);
+        let response = call(self.link.calls().read_index(request))
+            .await
+            .or_late()?;
+        match response.result {
+            Some(Answer::Position(at)) => Ok(at.index),
+            Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
+            None => Err(Error::Timeout),
+        }
+    }
+
+    /// Changes the membership on the leader.
+    #[expect(dead_code, reason = "asked for by the Cluster service of a follower")]
+    pub(crate) async fn reconfigure(
+        &self,
+        request: proto::ReconfigureRequest,
+        patience: Duration,
+    ) -> Forwarded<Result<proto::Reconfigured, Error>> {
+        use proto::reconfigure_response::Result as Answer;
+        let request = self.link.request_within(request, patience);
+        match call(self.link.calls().reconfigure(request)).await {
+            Forwarded::Answered(response) => match response.result {
+                Some(Answer::Reconfigured(done)) => Forwarded::Answered(Ok(done)),
+                Some(Answer::Refusal(refusal)) => Forwarded::Answered(Err(refused(refusal))),
+                None => Forwarded::Unknown,
+            },
+            Forwarded::NotTaken(error) => Forwarded::NotTaken(error),
+            Forwarded::Unknown => Forwarded::Unknown,
+        }
+    }
+
+    /// Renews a lease on the leader: its granted time to live, in seconds.
+    pub(crate) async fn renew_lease(&self, id: i64, patience: Duration) -> Result<i64, Error> {
+        use proto::lease_renew_response::Result as Answer;
+        let request = self
+            .link
+            .request_within(proto::LeaseRenewRequest { id }, patience);
+        let response = call(self.link.calls().lease_renew(request))
+            .await
+            .or_late()?;
+        match response.result {
+            Some(Answer::Ttl(ttl)) => Ok(ttl),
+            Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
+            None => Err(Error::Timeout),
+        }
+    }
+
+    /// The time left of a lease, from the leader's clock.
+    pub(crate) async fn lease_time(
+        &self,
+        id: i64,
+        keys: bool,
+        patience: Duration,
+    ) -> Result<proto::LeaseTime, Error> {
+        use proto::lease_time_to_live_response::Result as Answer;
+        let request = proto::LeaseTimeToLiveRequest { id, keys };
+        let request = self.link.request_within(request, patience);
+        let response = call(self.link.calls().lease_time_to_live(request))
+            .await
+            .or_late()?;
+        match response.result {
+            Some(Answer::Time(time)) => Ok(time),
+            Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
+            None => Err(Error::Timeout),
+        }
+    }
+
+    /// The hash of the peer's key-value history at `revision`.
+    #[expect(dead_code, reason = "asked for by the comparison of members")]
+    pub(crate) async fn hash_kv(
+        &self,
+        revision: i64,
+        patience: Duration,
+    ) -> Result<proto::HashKv, Error> {
+        use proto::hash_kv_response::Result as Answer;
+        let request = self
+            .link
+            .request_within(proto::HashKvRequest { revision }, patience);
+        let response = call(self.link.calls().hash_kv(request)).await.or_late()?;
+        match response.result {
+            Some(Answer::Hash(hash)) => Ok(hash),
+            Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
+            None => Err(Error::Timeout),
+        }
+    }
+}
+
+fn refused(refusal: i32) -> Error {
+    from_refusal(proto::Refusal::try_from(refusal).unwrap_or(proto::Refusal::Internal))
+}
+
+async fn call<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Forwarded<T> {
+    match call.await {
+        Ok(response) => Forwarded::Answered(response.into_inner()),
+        Err(status) if is_unsent(&status) => {
+            tracing::debug!(%status, "a call did not reach the leader");
+            Forwarded::NotTaken(Error::NoLeader)
+        }
+        Err(status) => {
+            tracing::debug!(%status, "a call to the leader was lost");
+            Forwarded::Unknown
+        }
+    }
+}
+
+/// Whether the request was surely not acted on: no connection, or refused at the door.
+fn is_unsent(status: &Status) -> bool {
+    if status.code() == Code::FailedPrecondition {
+        return true;
+    }
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}

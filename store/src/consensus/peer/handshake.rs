@@ -1,0 +1,154 @@
+//! Who calls whom: the metadata of every call between members, and its check.
+
+use parking_lot::Mutex;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Request, Status};
+
+use crate::datadir::identity::{ClusterId, MemberId};
+
+/// The version of the peer protocol.
+pub const PEER_PROTOCOL: u32 = 1;
+
+const PROTOCOL: &str = "holdfast-peer-protocol";
+const FROM: &str = "holdfast-from";
+const TO: &str = "holdfast-to";
+const CLUSTER: &str = "holdfast-cluster";
+/// A refused caller calls again and again; it is logged this often.
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
+
+/// This member's end of every call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Identity {
+    pub(crate) member: MemberId,
+    pub(crate) cluster: ClusterId,
+}
+
+impl Identity {
+    /// Says on `request` who calls `to`.
+    pub(super) fn sign<T>(&self, to: u64, request: &mut Request<T>) {
+        let metadata = request.metadata_mut();
+        metadata.insert(PROTOCOL, MetadataValue::from(PEER_PROTOCOL));
+        for (name, id) in [(FROM, self.member.0), (TO, to), (CLUSTER, self.cluster.0)] {
+            // Hexadecimal digits are valid metadata.
+            if let Ok(value) = MetadataValue::try_from(format!("{id:x}")) {
+                metadata.insert(name, value);
+            }
+        }
+    }
+
+    /// Who calls, when the call is for this member.
+    ///
+    /// # Errors
+    /// `FAILED_PRECONDITION`, naming both sides, when it is not.
+    pub(super) fn check(
+        &self,
+        metadata: &MetadataMap,
+        is_removed: impl FnOnce(u64) -> bool,
+    ) -> Result<u64, Status> {
+        let text = |name| metadata.get(name).and_then(|value| value.to_str().ok());
+        let id = |name| text(name).and_then(|text| u64::from_str_radix(text, 16).ok());
+        let protocol = text(PROTOCOL).and_then(|text| text.parse::<u32>().ok());
+        let (Some(protocol), Some(from), Some(to), Some(cluster)) =
+            (protocol, id(FROM), id(TO), id(CLUSTER))
+        else {
+            return Err(Status::failed_precondition(
+                "this is a peer URL: the caller does not say which member it is",
+            ));
+        };
+        let own = self.member;
+        if protocol != PEER_PROTOCOL {
+            return Err(Status::failed_precondition(format!(
+                "member {from:x} speaks version {protocol} of the peer protocol, member {own} \
+                 version {PEER_PROTOCOL}"
+            )));
+        }
+        if cluster != self.cluster.0 {
+            return Err(Status::failed_precondition(format!(
+                "member {from:x} is of cluster {cluster:x}, member {own} of cluster {}",
+                self.cluster
+            )));
+        }
+        if to != own.0 {
+            return Err(Status::failed_precondition(format!(
+                "member {from:x} calls member {to:x}, and this is member {own}"
+            )));
+        }
+        if is_removed(from) {
+            return Err(Status::failed_precondition(format!(
+                "member {from:x} has been removed from cluster {}",
+                self.cluster
+            )));
+        }
+        Ok(from)
+    }
+}
+
+/// Says of refused callers, but not each time.
+#[derive(Debug, Default)]
+pub(super) struct RefusalLog {
+    last: Mutex<Option<Instant>>,
+}
+
+impl RefusalLog {
+    pub(super) fn note(&self, status: &Status, now: Instant) {
+        let mut last = self.last.lock();
+        let is_due = last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
+        if is_due {
+            *last = Some(now);
+            tracing::warn!(reason = status.message(), "a peer call was refused");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Identity = Identity {
+        member: MemberId(0xb),
+        cluster: ClusterId(0xc1),
+    };
+
+    fn call(from: u64, cluster: u64, to: u64) -> MetadataMap {
+        let caller = Identity {
+            member: MemberId(from),
+            cluster: ClusterId(cluster),
+        };
+        let mut request = Request::new(());
+        caller.sign(to, &mut request);
+        request.metadata().clone()
+    }
+
+    #[test]
+    fn a_member_of_the_cluster_is_known_by_its_id() {
+        let found = OWN.check(&call(0xa, 0xc1, 0xb), |_| false);
+        assert_eq!(found.unwrap(), 0xa);
+    }
+
+    #[test]
+    fn a_call_of_another_cluster_or_for_another_member_is_refused_naming_both() {
+        let cases = [
+            (
+                call(0xa, 0xc2, 0xb),
+                "member a is of cluster c2, member b of cluster c1",
+            ),
+            (
+                call(0xa, 0xc1, 0xd),
+                "member a calls member d, and this is member b",
+            ),
+            (
+                call(0xe, 0xc1, 0xb),
+                "member e has been removed from cluster c1",
+            ),
+            (MetadataMap::new(), "does not say which member it is"),
+        ];
+        for (metadata, text) in cases {
+            let refused = OWN.check(&metadata, |from| from == 0xe).unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+            assert!(refused.message().contains(text), "{}", refused.message());
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The way to other members, and what they ask of this one.
+//!
+//! `wire` turns raft's messages into bytes and checks those that arrive; `link` holds the
+//! connections to one peer (`dial` makes them, `handshake` says on each call who speaks to whom);
+//! `network` and `append` are raft's calls to others, `forward` the store's own; `service` hands
+//! the calls of others to raft.
+
+mod append;
+mod dial;
+mod forward;
+mod handshake;
+mod link;
+mod network;
+mod refusal;
+mod service;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use self::link::{Link, LinkTimes};
+
+pub use dial::{Dialing, PeerDialer, PeerStream, TcpDialer};
+pub(crate) use forward::{Forwarded, LeaderCalls};
+pub(crate) use handshake::Identity;
+pub use handshake::PEER_PROTOCOL;
+pub(crate) use link::PEER_MESSAGE_BYTES_MAX;
+pub(crate) use refusal::to_refusal;
+pub(crate) use service::PeerCalls;
+
+/// All peers that this member has spoken to; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Peers {
+    own: Identity,
+    dialer: Arc<dyn PeerDialer>,
+    times: LinkTimes,
+    links: Arc<Mutex<BTreeMap<u64, Arc<Link>>>>,
+}
+
+impl Peers {
+    pub(crate) fn new(
+        own: Identity,
+        dialer: Arc<dyn PeerDialer>,
+        election_timeout: std::time::Duration,
+    ) -> Self {
+        Self {
+            own,
+            dialer,
+            times: LinkTimes::of(election_timeout),
+            links: Arc::default(),
+        }
+    }
+
+    /// The way to member `id`, which is reached at `urls`.
+    fn reach(&self, id: u64, urls: &[String]) -> Arc<Link> {
+        let mut links = self.links.lock();
+        if let Some(link) = links.get(&id) {
+            link.move_to(urls);
+            return Arc::clone(link);
+        }
+        let link = Link::new(self.own, id, urls.to_vec(), &self.dialer, self.times);
+        let link = Arc::new(link);
+        links.insert(id, Arc::clone(&link));
+        link
+    }
+}

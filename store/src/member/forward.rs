@@ -1,0 +1,253 @@
+//! A proposal's way into the log: this leader's own, or the one of the leader elsewhere.
+//!
+//! A command is sent again only while it is surely in no log. Once a leader may have it, this
+//! member waits until it is applied here, or until the time is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::admission;
+use super::handle::Member;
+use crate::apply::{LogPosition, Outcome};
+use crate::consensus::peer::Forwarded;
+use crate::consensus::{Group, Proposal};
+use crate::error::Error;
+
+/// Commands waiting to be sent to the leader.
+pub(super) const COMMANDS_MAX: usize = 16_384;
+/// Commands in one message to the leader.
+const BATCH_COMMANDS_MAX: usize = 512;
+/// Bytes of commands in one message, unless it is a single one.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+/// Messages to the leader that are not answered yet.
+const BATCHES_MAX: usize = 16;
+/// How long to wait for another leader before looking again.
+const LEADER_PAUSE: Duration = Duration::from_millis(20);
+
+type Answer = Forwarded<Result<LogPosition, Error>>;
+
+/// A command for the leader.
+pub(super) struct ForLeader {
+    encoded: Bytes,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// What one attempt came to.
+enum Attempt {
+    /// Surely in no log.
+    Again,
+    Done(Result<(Outcome, LogPosition), Error>),
+}
+
+impl Member {
+    /// Puts `proposal` through the log; its outcome is that of this member's own state.
+    pub(super) async fn put_through(
+        &self,
+        proposal: Proposal,
+    ) -> Result<(Outcome, LogPosition), Error> {
+        let mut next = Some(proposal);
+        let encoded = next.as_ref().map(|proposal| proposal.encoded.clone());
+        let encoded = encoded.unwrap_or_default();
+        let mut leadership = self.inner.leadership.clone();
+        loop {
+            let proposal = match next.take() {
+                Some(proposal) => proposal,
+                None => again(&encoded)?,
+            };
+            let attempt = if leadership.is_leader() {
+                match self.inner.group.write(proposal).await {
+                    Err(Error::NotLeader | Error::NoLeader) => Attempt::Again,
+                    written => Attempt::Done(written),
+                }
+            } else if leadership.leader().is_some() {
+                self.forward(&proposal).await
+            } else {
+                Attempt::Again
+            };
+            if let Attempt::Done(result) = attempt {
+                return result;
+            }
+            let changed = timeout(LEADER_PAUSE, leadership.changed()).await;
+            if changed == Ok(false) {
+                return Err(Error::Stopped);
+            }
+        }
+    }
+
+    /// Hands a command to the leader and waits until it is applied here.
+    async fn forward(&self, proposal: &Proposal) -> Attempt {
+        let mut waiting = self.inner.waiters.register(proposal.command.id);
+        let (answer, answered) = oneshot::channel();
+        let job = ForLeader {
+            encoded: proposal.encoded.clone(),
+            answer,
+        };
+        if self.inner.for_leader.send(job).await.is_err() {
+            return Attempt::Done(Err(Error::Stopped));
+        }
+        let answer = tokio::select! {
+            outcome = waiting.outcome() => return Attempt::Done(outcome),
+            answer = answered => answer.unwrap_or(Forwarded::Unknown),
+        };
+        match answer {
+            Forwarded::NotTaken(_)
+            | Forwarded::Answered(Err(Error::NotLeader | Error::NoLeader)) => Attempt::Again,
+            Forwarded::Answered(Ok(position)) => {
+                let patience = self.request_timeout();
+                tokio::select! {
+                    outcome = waiting.outcome() => return Attempt::Done(outcome),
+                    applied = self.inner.group.applied(position.index, patience) => {
+                        if let Err(error) = applied {
+                            return Attempt::Done(Err(error));
+                        }
+                    }
+                }
+                // Applied and not told: a snapshot of the leader brought it.
+                Attempt::Done(waiting.outcome_now().ok_or(Error::Timeout))
+            }
+            Forwarded::Unknown
+            | Forwarded::Answered(Err(
+                Error::Timeout
+                | Error::TimeoutDueToLeaderFail
+                | Error::TimeoutDueToConnectionLost
+                | Error::Stopped,
+            )) => Attempt::Done(waiting.outcome().await),
+            Forwarded::Answered(Err(error)) => Attempt::Done(Err(error)),
+        }
+    }
+
+    /// Puts commands of another member through this leader's log: the position of each.
+    pub(crate) async fn propose_for_peer(
+        &self,
+        commands: Vec<Bytes>,
+    ) -> Vec<Result<LogPosition, Error>> {
+        join_all(commands.into_iter().map(|encoded| async {
+            let written = timeout(self.request_timeout(), self.propose_one_for_peer(encoded));
+            written.await.unwrap_or(Err(Error::Timeout))
+        }))
+        .await
+    }
+
+    async fn propose_one_for_peer(&self, encoded: Bytes) -> Result<LogPosition, Error> {
+        let inner = &*self.inner;
+        self.check_alive()?;
+        let bytes = encoded.len();
+        let proposal = again(&encoded)?;
+        let request = proposal.command.request.as_ref().ok_or(Error::NotCapable)?;
+        self.check_space(request, bytes)?;
+        let _admitted = inner
+            .admission
+            .admit(bytes, admission::is_urgent(request))?;
+        let (_, position) = inner.group.write(proposal).await?;
+        Ok(position)
+    }
+
+    /// Refuses what the disk has no room for.
+    pub(super) fn check_space(
+        &self,
+        request: &crate::command::Request,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        let space = &self.inner.space;
+        space.propose(bytes, self.inner.admission.pending_bytes());
+        let is_refused = space.is_exhausted() && admission::takes_space(request);
+        if is_refused || space.is_state_short() {
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+}
+
+fn again(encoded: &Bytes) -> Result<Proposal, Error> {
+    Proposal::decode(encoded.clone()).map_err(|error| Error::Format {
+        what: "a command",
+        reason: error.to_string(),
+    })
+}
+
+/// Sends commands to the leader, several in a message, until the member stops.
+pub(super) async fn serve(
+    group: Group,
+    mut jobs: mpsc::Receiver<ForLeader>,
+    patience: Duration,
+    stopping: CancellationToken,
+) {
+    let places = Arc::new(Semaphore::new(BATCHES_MAX));
+    let mut next = None;
+    loop {
+        let work = async {
+            let place = Arc::clone(&places).acquire_owned().await.ok()?;
+            let first = match next.take() {
+                Some(job) => job,
+                None => jobs.recv().await?,
+            };
+            Some((place, first))
+        };
+        let work = tokio::select! {
+            () = stopping.cancelled() => return,
+            work = work => work,
+        };
+        let Some((place, first)) = work else { return };
+        let batch = fill(first, &mut jobs, &mut next);
+        let group = group.clone();
+        let stopping = stopping.clone();
+        // Ends with the call, which has a deadline, or with the member.
+        drop(tokio::spawn(async move {
+            tokio::select! {
+                () = stopping.cancelled() => {}
+                () = send(&group, batch, patience) => {}
+            }
+            drop(place);
+        }));
+    }
+}
+
+/// What waits already joins the message, as far as it fits.
+fn fill(
+    first: ForLeader,
+    jobs: &mut mpsc::Receiver<ForLeader>,
+    next: &mut Option<ForLeader>,
+) -> Vec<ForLeader> {
+    let mut bytes = first.encoded.len();
+    let mut batch = vec![first];
+    while batch.len() < BATCH_COMMANDS_MAX {
+        let Ok(job) = jobs.try_recv() else { break };
+        bytes = bytes.saturating_add(job.encoded.len());
+        if bytes > BATCH_BYTES_MAX {
+            *next = Some(job);
+            break;
+        }
+        batch.push(job);
+    }
+    batch
+}
+
+async fn send(group: &Group, batch: Vec<ForLeader>, patience: Duration) {
+    let (commands, answers): (Vec<_>, Vec<_>) = batch
+        .into_iter()
+        .map(|job| (job.encoded, job.answer))
+        .unzip();
+    let results = match group.leader_calls() {
+        Ok(leader) => leader.propose(commands, patience).await,
+        Err(error) => Forwarded::NotTaken(error),
+    };
+    let mut results = match results {
+        Forwarded::Answered(results) => results.into_iter().map(Forwarded::Answered).collect(),
+        Forwarded::NotTaken(_) => answers
+            .iter()
+            .map(|_| Forwarded::NotTaken(Error::NoLeader))
+            .collect(),
+        Forwarded::Unknown => Vec::new(),
+    }
+    .into_iter();
+    for answer in answers {
+        // One that gave up is no error.
+        drop(answer.send(results.next().unwrap_or(Forwarded::Unknown)));
+    }
+}

@@ -1,0 +1,158 @@
+//! What only the leader knows, asked of it where it is.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::handle::Member;
+use crate::apply::LogPosition;
+use crate::command::{LeaseCheckpoint, LeaseCheckpoints, Request};
+use crate::error::Error;
+use crate::lease::LeaseId;
+
+/// How long to wait before the leader is asked again, as etcd does.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// The time of a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseTime {
+    /// Seconds left.
+    pub ttl_s: i64,
+    /// Seconds granted.
+    pub granted_ttl_s: i64,
+    /// Its keys, when asked for.
+    pub keys: Vec<Bytes>,
+}
+
+impl Member {
+    /// Starts the lease's time anew, on the leader: its granted time to live in seconds.
+    ///
+    /// # Errors
+    /// `LeaseNotFound`; `Timeout` when no leader answered.
+    pub async fn renew_lease(&self, id: LeaseId) -> Result<i64, Error> {
+        self.with_leader(
+            || self.renew_lease_here(id),
+            |leader, patience| async move { leader.renew_lease(id.0, patience).await },
+        )
+        .await
+    }
+
+    /// The same, when this member leads.
+    ///
+    /// # Errors
+    /// `LeaseNotFound`; `NotLeader`.
+    pub(crate) async fn renew_lease_here(&self, id: LeaseId) -> Result<i64, Error> {
+        self.check_alive()?;
+        if !self.is_leader() {
+            return Err(Error::NotLeader);
+        }
+        // Confirms leadership, and everything acknowledged is applied.
+        self.linearizable().await?;
+        let leases = self.leases();
+        if leases.has_checkpoint(id) {
+            let checkpoint = LeaseCheckpoint {
+                id: id.0,
+                remaining_ttl: 0,
+            };
+            let checkpoints = LeaseCheckpoints {
+                checkpoints: vec![checkpoint],
+            };
+            self.propose(Request::LeaseCheckpoint(checkpoints)).await?;
+        }
+        leases.renew(id, Instant::now())
+    }
+
+    /// The time left of a lease, from the leader's clock; `None` when there is no such lease.
+    ///
+    /// # Errors
+    /// `Timeout` when no leader answered.
+    pub async fn lease_time(&self, id: LeaseId, keys: bool) -> Result<Option<LeaseTime>, Error> {
+        self.with_leader(
+            || self.lease_time_here(id, keys),
+            |leader, patience| async move {
+                let time = leader.lease_time(id.0, keys, patience).await?;
+                Ok((time.ttl >= 0).then_some(LeaseTime {
+                    ttl_s: time.ttl,
+                    granted_ttl_s: time.granted_ttl,
+                    keys: time.keys,
+                }))
+            },
+        )
+        .await
+    }
+
+    /// The same, when this member leads.
+    ///
+    /// # Errors
+    /// `NotLeader`.
+    pub(crate) async fn lease_time_here(
+        &self,
+        id: LeaseId,
+        keys: bool,
+    ) -> Result<Option<LeaseTime>, Error> {
+        self.check_alive()?;
+        if !self.is_leader() {
+            return Err(Error::NotLeader);
+        }
+        self.linearizable().await?;
+        let Some(lease) = self.state().lease(id) else {
+            return Ok(None);
+        };
+        // The lease is there and this member does not keep its time (any more).
+        let left = self.leases().remaining(id, Instant::now());
+        let left = left.ok_or(Error::NotLeader)?;
+        Ok(Some(LeaseTime {
+            ttl_s: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            granted_ttl_s: lease.granted_ttl_s,
+            keys: if keys { lease.keys } else { Vec::new() },
+        }))
+    }
+
+    /// Up to where a reader elsewhere must have applied the log.
+    pub(crate) async fn confirmed_index(&self) -> Result<LogPosition, Error> {
+        self.check_alive()?;
+        self.inner.group.confirmed_index().await
+    }
+
+    /// Does the work here or with the leader elsewhere, again while none is found.
+    async fn with_leader<T, Here, There>(
+        &self,
+        here: impl Fn() -> Here,
+        there: impl Fn(crate::consensus::peer::LeaderCalls, Duration) -> There,
+    ) -> Result<T, Error>
+    where
+        Here: Future<Output = Result<T, Error>>,
+        There: Future<Output = Result<T, Error>>,
+    {
+        let patience = self.request_timeout();
+        let attempts = async {
+            loop {
+                self.check_alive()?;
+                let result = if self.is_leader() {
+                    here().await
+                } else {
+                    match self.inner.group.leader_calls() {
+                        Ok(leader) => there(leader, self.inner.options.election_timeout).await,
+                        Err(error) => Err(error),
+                    }
+                };
+                match result {
+                    Err(
+                        Error::NotLeader
+                        | Error::NoLeader
+                        | Error::LeaderChanged
+                        | Error::Timeout
+                        | Error::TimeoutDueToConnectionLost
+                        | Error::TimeoutDueToLeaderFail,
+                    ) => sleep(RETRY_PAUSE).await,
+                    result => return result,
+                }
+            }
+        };
+        match timeout(patience, attempts).await {
+            Ok(result) => result,
+            Err(_elapsed) => Err(self.explain(Error::Timeout)),
+        }
+    }
+}

@@ -111,6 +111,9 @@ pub enum Error {
     /// More learners than allowed.
     #[error("too many learner members in cluster")]
     TooManyLearners,
+    /// More voting members than a cluster may have.
+    #[error("a cluster has at most 7 voting members: remove one first")]
+    TooManyMembers,
     /// The peer belongs to another cluster.
     #[error("cluster ID mismatch")]
     ClusterIdMismatch,
@@ -291,6 +294,7 @@ impl Error {
             | Self::MemberNotLearner
             | Self::LearnerNotReady
             | Self::TooManyLearners
+            | Self::TooManyMembers
             | Self::ClusterIdMismatch
             | Self::BadLeaderTransferee
             | Self::NotCapable

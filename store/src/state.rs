@@ -1,5 +1,6 @@
 //! The read side of the state: shared, never in the writer's way for long.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use holdfast_proto::etcd::{kv, rpc};
 use parking_lot::{Mutex, RwLock};
 use prost::Message as _;
 
-use crate::apply::{LogPosition, Records, fits, member_key};
+use crate::apply::{LogPosition, Records, fits};
 use crate::backend::{Home, Piece, Table, View, Walk};
 use crate::error::{Error, ErrorKind};
 use crate::etcd_file::{AUTH_ENABLED, AUTH_REVISION, Auth};
@@ -339,12 +340,14 @@ impl State {
         self.published.load().records.members.clone()
     }
 
-    /// Whether the member has been removed from the cluster.
+    /// Whether a member of this id was removed: it never comes back.
     pub fn is_removed(&self, id: u64) -> bool {
-        let published = self.published.load();
-        let key = member_key(id);
-        let found = published.view.get(Table::MembersRemoved, key.as_bytes());
-        found.is_ok_and(|found| found.is_some())
+        self.published.load().records.removed.contains(&id)
+    }
+
+    /// Ids of members that were removed.
+    pub fn removed_members(&self) -> BTreeSet<u64> {
+        self.published.load().records.removed.clone()
     }
 
     /// The version the whole cluster speaks, as `3.7.0`.

@@ -119,12 +119,29 @@ impl Context {
         Ok(())
     }
 
-    /// What comes before every call that touches data: the wanted leader, and that the data may be
-    /// served without the authentication this version lacks.
+    /// What comes before every call that touches data: that this member answers it, the wanted
+    /// leader, and that the data may be served without the authentication this version lacks.
     pub(super) fn admit(&self, metadata: &MetadataMap) -> Result<(), Status> {
+        self.check_voter().map_err(|error| status(&error))?;
+        self.admit_on_learner(metadata)
+    }
+
+    /// The same for the few calls that a learner answers too.
+    pub(super) fn admit_on_learner(&self, metadata: &MetadataMap) -> Result<(), Status> {
         self.check_leader(metadata)
             .and_then(|()| self.check_auth())
             .map_err(|error| status(&error))
+    }
+
+    /// Refuses what a learner does not answer.
+    ///
+    /// # Errors
+    /// [`Error::NotSupportedForLearner`].
+    pub(super) fn check_voter(&self) -> Result<(), Error> {
+        if self.member().is_learner() {
+            return Err(Error::NotSupportedForLearner);
+        }
+        Ok(())
     }
 
     /// Refuses data that has authentication enabled.

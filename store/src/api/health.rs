@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
+use super::status::status as status_of;
 
 /// The name of the server as a whole.
 const WHOLE_SERVER: &str = "";
@@ -79,6 +80,13 @@ impl HealthService {
     pub(super) fn new(context: Context) -> HealthService {
         HealthService { context }
     }
+
+    /// As etcd, a learner does not answer here either.
+    fn check_voter(&self) -> Result<(), Status> {
+        self.context
+            .check_voter()
+            .map_err(|error| status_of(&error))
+    }
 }
 
 #[tonic::async_trait]
@@ -87,6 +95,7 @@ impl Health for HealthService {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
+        self.check_voter()?;
         if request.get_ref().service != WHOLE_SERVER {
             return Err(Status::not_found("unknown service"));
         }
@@ -97,6 +106,7 @@ impl Health for HealthService {
         &self,
         _request: Request<HealthListRequest>,
     ) -> Result<Response<HealthListResponse>, Status> {
+        self.check_voter()?;
         let whole = answer(self.context.serving().status());
         let statuses = HashMap::from([(WHOLE_SERVER.to_owned(), whole)]);
         Ok(Response::new(HealthListResponse { statuses }))
@@ -108,6 +118,7 @@ impl Health for HealthService {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
+        self.check_voter()?;
         let watcher = Watcher {
             changes: (request.get_ref().service == WHOLE_SERVER)
                 .then(|| self.context.serving().0.subscribe()),

@@ -55,7 +55,10 @@ impl Kv for KvService {
         request: Request<rpc::RangeRequest>,
     ) -> Result<Response<rpc::RangeResponse>, Status> {
         let timer = Timer::start(&self.context, &request, "/etcdserverpb.KV/Range");
-        self.context.admit(request.metadata())?;
+        if !request.get_ref().serializable {
+            self.context.check_voter().map_err(|error| status(&error))?;
+        }
+        self.context.admit_on_learner(request.metadata())?;
         let request = request.into_inner();
         validate::range(&request).map_err(|error| status(&error))?;
         if !request.serializable {

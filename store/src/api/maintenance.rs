@@ -162,7 +162,7 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<rpc::SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        self.context.admit(request.metadata())?;
+        self.context.admit_on_learner(request.metadata())?;
         let (sender, receiver) = mpsc::channel(snapshot::CHUNKS_WAITING_MAX);
         let context = self.context.clone();
         let runtime = tokio::runtime::Handle::current();

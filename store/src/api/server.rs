@@ -222,7 +222,11 @@ fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptio
     member.cluster_token.clone_from(&options.cluster.token);
     member.cluster_state = options.cluster.state;
     member.quota_bytes = options.limits.quota_backend_bytes;
+    member.is_forced_alone = options.cluster.is_forced_alone;
+    member.learners_max = options.cluster.learners_max;
+    member.is_reconfig_strict = options.cluster.is_reconfig_strict;
     member.snapshot_count = options.raft.snapshot_count;
+    member.catch_up_entries = options.raft.catch_up_entries;
     member.heartbeat = options.raft.heartbeat;
     member.election_timeout = options.raft.election_timeout;
     member.auto_compaction = options.auto_compaction;

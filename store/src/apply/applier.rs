@@ -325,8 +325,16 @@ impl Applier {
     ) -> Result<(), Error> {
         let source = install::open_source(file)?;
         let rewrite = Rewrite::default();
-        self.backend
-            .replace(|fresh| install::fill(fresh, &source, at, membership, &rewrite))?;
+        self.backend.replace(|fresh| {
+            install::fill(
+                fresh,
+                &source,
+                at,
+                membership,
+                &rewrite,
+                install::Removed::Kept,
+            )
+        })?;
         self.reload()?;
         self.events.lease_changed(LeaseChange::Replaced);
         self.events.replaced(self.state.revision());

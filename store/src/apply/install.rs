@@ -29,7 +29,14 @@ pub fn build_state<R: ReadAt>(
 ) -> Result<i64, Error> {
     let storage: Arc<OpenStorage> = Arc::new(open_file);
     let mut fresh = Backend::open_path(path, &storage, StateOptions::default().cache_bytes)?;
-    fill(&mut fresh, source, at, membership, rewrite)?;
+    fill(
+        &mut fresh,
+        source,
+        at,
+        membership,
+        rewrite,
+        Removed::Forgotten,
+    )?;
     fresh.checkpoint()?;
     let compacted = open::compacted(&fresh.view()?)?;
     Ok(fresh.head().revision.max(compacted))
@@ -44,6 +51,15 @@ pub struct Rewrite {
     pub mark_compacted: bool,
     /// Drops alarms.
     pub clear_alarms: bool,
+}
+
+/// What becomes of the ids of members that were removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Removed {
+    /// The same cluster goes on: they stay removed.
+    Kept,
+    /// A new cluster: the ids are of another one.
+    Forgotten,
 }
 
 /// Bytes written in one transaction.
@@ -78,13 +94,16 @@ pub(super) fn fill<R: ReadAt>(
     at: LogPosition,
     membership: Membership,
     rewrite: &Rewrite,
+    removed: Removed,
 ) -> Result<(), Error> {
     // As etcdutl counts: an empty store is at 0 for a bump, and at 1 once it runs.
     let newest = source.newest_revision().map_err(|error| wrong(&error))?;
     let revision = newest.max(1);
     let bumped = bumped_revision(newest, rewrite.bump)?.max(1);
     for table in Table::ETCD {
-        if table == Table::Alarm && rewrite.clear_alarms {
+        if table == Table::Alarm && rewrite.clear_alarms
+            || table == Table::MembersRemoved && removed == Removed::Forgotten
+        {
             continue;
         }
         let bucket = source
@@ -161,7 +180,7 @@ fn kept_value<'value>(
             key,
             b"consistent_index" | b"term" | b"confState" | b"storageVersion"
         );
-    Ok((!is_ours && table != Table::MembersRemoved).then_some(value))
+    Ok((!is_ours).then_some(value))
 }
 
 /// Takes over all rows of a view, as the `head` of the same commit describes them.

@@ -18,5 +18,5 @@ pub use entry::{Entry, EntryPayload, LogPosition, Membership, Outcome, Response,
 pub use install::{BUMPED_REVISION_MAX, Rewrite, build_state};
 pub(crate) use quota::fits;
 pub use quota::{LEASE_COST, QUOTA_DEFAULT_BYTES, put_cost, txn_cost};
-pub(crate) use records::{Records, member_key};
+pub(crate) use records::Records;
 pub use sink::{EventSink, NoEvents};

@@ -1,5 +1,7 @@
 //! The small tables, decoded: alarms, members, cluster version, whether auth is on.
 
+use std::collections::BTreeSet;
+
 use holdfast_proto::etcd::rpc::{AlarmMember, AlarmType};
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,8 @@ pub(crate) struct Records {
     pub(crate) alarms: Vec<AlarmMember>,
     /// By id.
     pub(crate) members: Vec<MemberRecord>,
+    /// Ids of members that were removed: never given out again.
+    pub(crate) removed: BTreeSet<u64>,
     pub(crate) cluster_version: Option<String>,
     pub(crate) is_auth_enabled: bool,
     pub(crate) membership: Option<Membership>,
@@ -70,6 +74,14 @@ impl Records {
             let stored: StoredMember = serde_json::from_slice(value)
                 .map_err(|_undecodable| damaged(Table::Members, key, "not a member"))?;
             records.members.push(stored.into());
+            Ok(())
+        })?;
+        view.scan_all(Table::MembersRemoved, |key, _value| {
+            let id = std::str::from_utf8(key)
+                .ok()
+                .and_then(|text| u64::from_str_radix(text, 16).ok());
+            let id = id.ok_or_else(|| damaged(Table::MembersRemoved, key, "not a member id"))?;
+            records.removed.insert(id);
             Ok(())
         })?;
         if let Some(version) = view.get(Table::Cluster, CLUSTER_VERSION_KEY)? {
@@ -164,6 +176,7 @@ impl Records {
                 let key = member_key(gone.id);
                 rows.remove(Table::Members, key.as_bytes())?;
                 if notes_removed {
+                    self.removed.insert(gone.id);
                     rows.put(Table::MembersRemoved, key.as_bytes(), REMOVED)?;
                 }
             }
@@ -195,7 +208,7 @@ impl Records {
 }
 
 /// etcd writes ids in hexadecimal without leading zeros.
-pub(crate) fn member_key(id: u64) -> String {
+fn member_key(id: u64) -> String {
     format!("{id:x}")
 }
 

@@ -47,11 +47,13 @@ pub(crate) struct GroupStatus {
 /// The running group.
 #[derive(Clone)]
 pub(crate) struct Group {
-    id: u64,
+    pub(super) id: u64,
     pub(super) raft: Raft<TypeConfig, Machine>,
     peers: Peers,
     calls: PeerCalls,
     leadership: Leadership,
+    /// A member that was not heard for this long counts as down.
+    pub(super) silence_max: Duration,
 }
 
 impl std::fmt::Debug for Group {
@@ -120,6 +122,7 @@ impl Group {
             peers,
             calls,
             leadership,
+            silence_max: 2 * options.election_timeout,
         })
     }
 
@@ -299,16 +302,11 @@ impl Group {
     pub(crate) fn status(&self) -> GroupStatus {
         let watched = self.raft.metrics();
         let metrics = watched.borrow_watched();
-        let is_voter = metrics
-            .membership_config
-            .membership()
-            .voter_ids()
-            .any(|id| id == self.id);
         GroupStatus {
             leader: self.leadership.leader(),
             term: metrics.current_term,
             committed_index: metrics.cluster_committed.map_or(0, |id| id.index),
-            is_learner: !is_voter,
+            is_learner: self.leadership.is_learner(),
             is_leader: self.leadership.is_leader(),
         }
     }
@@ -345,7 +343,7 @@ fn not_confirmed(error: &RaftError<TypeConfig, LinearizableReadError<TypeConfig>
     }
 }
 
-fn fatal(error: &(dyn std::error::Error + 'static)) -> Error {
+pub(super) fn fatal(error: &(dyn std::error::Error + 'static)) -> Error {
     Error::Io {
         doing: "run the raft group",
         source: io::Error::other(super::apply_thread::describe(error)),

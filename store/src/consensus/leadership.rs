@@ -95,13 +95,13 @@ impl Leadership {
         acknowledged.is_some_and(|at| TypeConfig::now() < at.into_inner() + self.lease)
     }
 
-    /// Whether this member has no vote.
+    /// Whether this member only learns: one that waits for its vote is a voter to all others.
     pub(crate) fn is_learner(&self) -> bool {
         let metrics = self.watched.borrow_watched();
-        !metrics
-            .membership_config
-            .voter_ids()
-            .any(|id| id == self.id)
+        let membership = metrics.membership_config.membership();
+        let node = membership.get_node(&self.id);
+        node.is_some_and(|node| !node.is_wanted_voter())
+            && !membership.voter_ids().any(|id| id == self.id)
     }
 
     /// Whether this member leads.

@@ -173,7 +173,8 @@ pub(crate) fn to_membership(stored: &StoredMembership) -> io::Result<apply::Memb
         .map(|(id, node)| apply::Seat {
             id: *id,
             peer_urls: node.peer_urls.clone(),
-            is_learner: !voters.contains(id),
+            // To clients a member that is to vote is a voter at once, as in etcd.
+            is_learner: !voters.contains(id) && !node.is_wanted_voter(),
         })
         .collect();
     Ok(apply::Membership {

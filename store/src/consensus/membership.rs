@@ -8,7 +8,7 @@ use std::io;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::types::{Membership, PeerNode, StoredMembership, log_id, term_of};
+use super::types::{Membership, PeerNode, StoredMembership, Wanted, log_id, term_of};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +32,32 @@ struct StoredLogId {
 #[serde(deny_unknown_fields)]
 struct StoredNode {
     peer_urls: Vec<String>,
+    /// Absent: a voter.
+    #[serde(default, skip_serializing_if = "is_voter")]
+    wanted: Wanted,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_voter(wanted: &Wanted) -> bool {
+    *wanted == Wanted::Voter
+}
+
+impl From<&PeerNode> for StoredNode {
+    fn from(node: &PeerNode) -> Self {
+        Self {
+            peer_urls: node.peer_urls.clone(),
+            wanted: node.wanted,
+        }
+    }
+}
+
+impl From<StoredNode> for PeerNode {
+    fn from(node: StoredNode) -> Self {
+        Self {
+            peer_urls: node.peer_urls,
+            wanted: node.wanted,
+        }
+    }
 }
 
 /// The bytes of a membership and of the log position that decided it.
@@ -63,14 +89,7 @@ pub(crate) fn decode_plain_membership(bytes: &[u8]) -> io::Result<Membership> {
 fn encode(log_id: Option<StoredLogId>, membership: &Membership) -> io::Result<Bytes> {
     let nodes = membership
         .nodes()
-        .map(|(id, node)| {
-            (
-                *id,
-                StoredNode {
-                    peer_urls: node.peer_urls.clone(),
-                },
-            )
-        })
+        .map(|(id, node)| (*id, node.into()))
         .collect();
     let stored = Stored {
         log_id,
@@ -86,14 +105,7 @@ fn build(stored: Stored) -> io::Result<Membership> {
     let nodes: BTreeMap<u64, PeerNode> = stored
         .nodes
         .into_iter()
-        .map(|(id, node)| {
-            (
-                id,
-                PeerNode {
-                    peer_urls: node.peer_urls,
-                },
-            )
-        })
+        .map(|(id, node)| (id, node.into()))
         .collect();
     if stored.voters.is_empty() && nodes.is_empty() {
         return Ok(Membership::default());
@@ -103,4 +115,43 @@ fn build(stored: Stored) -> io::Result<Membership> {
 
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn membership(nodes: Vec<(u64, PeerNode)>, voters: &[u64]) -> Membership {
+        let nodes: BTreeMap<u64, PeerNode> = nodes.into_iter().collect();
+        Membership::new(vec![voters.iter().copied().collect()], nodes).unwrap()
+    }
+
+    fn node(port: u16) -> PeerNode {
+        PeerNode {
+            peer_urls: vec![format!("http://h:{port}")],
+            ..PeerNode::default()
+        }
+    }
+
+    #[test]
+    fn a_membership_of_voters_reads_as_the_first_version_wrote_it() {
+        let first = br#"{"voters":[[1]],"nodes":{"1":{"peer_urls":["http://h:1"]}}}"#;
+        let plain = membership(vec![(1, node(1))], &[1]);
+        assert_eq!(encode_plain_membership(&plain).unwrap(), &first[..]);
+        assert_eq!(decode_plain_membership(first).unwrap(), plain);
+    }
+
+    #[test]
+    fn what_a_member_is_meant_to_be_survives() {
+        let learner = PeerNode {
+            wanted: Wanted::Learner,
+            ..node(2)
+        };
+        let written = membership(vec![(1, node(1)), (2, learner), (3, node(3))], &[1]);
+        let bytes = encode_plain_membership(&written).unwrap();
+        assert_eq!(decode_plain_membership(&bytes).unwrap(), written);
+        let stored = StoredMembership::new(Some(log_id(3, 7)), written);
+        let bytes = encode_membership(&stored).unwrap();
+        assert_eq!(decode_membership(&bytes).unwrap(), stored);
+    }
 }

@@ -166,6 +166,7 @@ async fn a_peer_that_is_not_reached_grants_nothing_and_takes_no_lead() {
     use openraft::{RaftNetworkFactory as _, RaftNetworkV2 as _};
     let node = PeerNode {
         peer_urls: vec!["http://127.0.0.1:1".to_owned()],
+        ..PeerNode::default()
     };
     let own = Identity {
         member: MemberId(1),

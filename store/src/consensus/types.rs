@@ -8,6 +8,7 @@ use std::fmt;
 use bytes::Bytes;
 use holdfast_proto::store::v1::Command;
 use prost::Message as _;
+use serde::{Deserialize, Serialize};
 
 /// openraft's view of a member id.
 pub type NodeId = u64;
@@ -17,6 +18,27 @@ pub type NodeId = u64;
 pub struct PeerNode {
     /// Where other members reach it.
     pub peer_urls: Vec<String>,
+    /// What it is to clients, whether or not it has its vote yet.
+    pub wanted: Wanted,
+}
+
+/// What a member is meant to be. One that is to vote learns until it has caught up, and is given
+/// its vote then: until that moment it counts for no quorum.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wanted {
+    /// It votes, now or as soon as it has caught up.
+    #[default]
+    Voter,
+    /// It only learns until it is promoted.
+    Learner,
+}
+
+impl PeerNode {
+    /// Whether the member votes for all that the caller has to know.
+    pub(crate) fn is_wanted_voter(&self) -> bool {
+        self.wanted == Wanted::Voter
+    }
 }
 
 /// One command on its way through the log: decoded for apply, encoded for the disk.

@@ -24,6 +24,13 @@ pub fn member_id(peer_urls: &[String], cluster_token: &str) -> MemberId {
     MemberId(first_eight(&digest.finalize()))
 }
 
+/// The id of a member that is added to a running cluster at `unix_s` (seconds since 1970): etcd
+/// leaves the token out here and takes the time instead, so that an address can come back under a
+/// new id.
+pub fn added_member_id(peer_urls: &[String], unix_s: u64) -> MemberId {
+    member_id(peer_urls, &unix_s.to_string())
+}
+
 /// The id of a new cluster: from its members' ids, in any order.
 pub fn cluster_id(members: &[MemberId]) -> ClusterId {
     let mut ids = members.to_vec();

@@ -102,6 +102,8 @@ pub(super) struct Inner {
     /// Why the member cannot go on; set once.
     pub(super) fatal: watch::Sender<Option<String>>,
     pub(super) next_id: AtomicU64,
+    /// Held while the membership is changed.
+    pub(super) reconfiguring: tokio::sync::Mutex<()>,
     pub(super) tallies: Tallies,
     pub(super) stopping: CancellationToken,
     pub(super) tasks: TaskTracker,

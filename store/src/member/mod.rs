@@ -7,11 +7,13 @@ mod handle;
 mod leader;
 mod options;
 mod reads;
+mod reconfigure;
 mod scrubber;
 mod sink;
 mod start;
 mod tasks;
 
+pub use crate::consensus::Change;
 pub use handle::{Applied, Member, MemberStatus, ReadFaults};
 pub use leader::LeaseTime;
 pub use options::{AutoCompaction, ClusterState, MemberOptions, StateStorage};

@@ -72,6 +72,14 @@ pub struct MemberOptions {
     pub heartbeat: Duration,
     /// How long a follower waits for the leader. Default 1 s.
     pub election_timeout: Duration,
+    /// Whether every other member is dropped at the start: the last way out when a quorum is lost.
+    /// Default false.
+    pub is_forced_alone: bool,
+    /// Most learners at a time. Default 1.
+    pub learners_max: usize,
+    /// Whether changes of the membership that would leave too few working members are refused.
+    /// Default true.
+    pub is_reconfig_strict: bool,
     /// When history is compacted without being asked.
     pub auto_compaction: AutoCompaction,
     /// The version published as the cluster's, as `major.minor.0`.
@@ -112,6 +120,9 @@ impl MemberOptions {
             log_bytes_max: 512 << 20,
             heartbeat: Duration::from_millis(100),
             election_timeout: Duration::from_secs(1),
+            is_forced_alone: false,
+            learners_max: 1,
+            is_reconfig_strict: true,
             auto_compaction: AutoCompaction::Off,
             cluster_version: "3.7.0".to_owned(),
             cache_bytes: 64 << 20,

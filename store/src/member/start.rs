@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::handle::{Inner, Member, Owned, Tallies};
 use super::sink::LeaseSink;
 use super::{ClusterState, MemberOptions, admission, tasks};
-use crate::apply::{Applier, EventSink, StateOptions};
+use crate::apply::{Applier, EventSink, LogPosition, StateOptions};
 use crate::consensus::log::{LogIdentity, LogOptions, RaftLog};
 use crate::consensus::peer::Identity;
 use crate::consensus::{self, Group, GroupOptions, Machine, Space, StateFile};
@@ -54,7 +54,11 @@ pub(super) async fn start(
         fatal.clone(),
         options.log_observer.clone(),
     )?;
-    let log = open_log(&layout, &options, &ids, &space).await?;
+    let mut log = open_log(&layout, &options, &ids, &space).await?;
+    if options.is_forced_alone && !founding {
+        let applied = apply.position().applied;
+        leave_alone(&mut log, applied, &ids, &options).await?;
+    }
     if founding {
         // Before the first message leaves: a member that has voted must never be founded again.
         apply.checkpoint().await?;
@@ -83,6 +87,7 @@ pub(super) async fn start(
         waiters: Arc::clone(apply.waiters()),
         fatal,
         next_id: AtomicU64::new(first_command_id(ids.member)),
+        reconfiguring: tokio::sync::Mutex::default(),
         tallies: Tallies::default(),
         stopping: CancellationToken::new(),
         tasks: TaskTracker::new(),
@@ -318,6 +323,26 @@ async fn open_log(
         RaftLog::open(&log_options).map_err(Error::from)
     })
     .await
+}
+
+/// `--force-new-cluster`: the data stays, the other members are gone.
+async fn leave_alone(
+    log: &mut RaftLog,
+    applied: Option<LogPosition>,
+    ids: &ClusterIds,
+    options: &MemberOptions,
+) -> Result<(), Error> {
+    tracing::warn!(
+        member_id = %ids.member,
+        "every other member is dropped from the cluster, as --force-new-cluster says; start again \
+         without it"
+    );
+    consensus::found::leave_alone(log, applied, ids.member, &options.peer_urls)
+        .await
+        .map_err(|source| Error::Io {
+            doing: "drop the other members",
+            source,
+        })
 }
 
 async fn blocking<T: Send + 'static>(

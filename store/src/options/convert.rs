@@ -182,6 +182,15 @@ fn cluster(options: &mut StoreOptions, values: &Values) -> Result<(), UsageError
         Some("existing") => ClusterState::Existing,
         Some(text) => return Err(value::invalid("initial-cluster-state", text)),
     };
+    if let Some(text) = get("force-new-cluster") {
+        options.cluster.is_forced_alone = value::boolean("force-new-cluster", text)?;
+    }
+    if let Some(text) = get("max-learners") {
+        options.cluster.learners_max = value::number("max-learners", text)?;
+    }
+    if let Some(text) = get("strict-reconfig-check") {
+        options.cluster.is_reconfig_strict = value::boolean("strict-reconfig-check", text)?;
+    }
     Ok(())
 }
 
@@ -208,6 +217,9 @@ fn limits(options: &mut StoreOptions, values: &Values) -> Result<(), UsageError>
     let raft = &mut options.raft;
     if let Some(text) = get("snapshot-count") {
         raft.snapshot_count = value::number("snapshot-count", text)?;
+    }
+    if let Some(text) = get("snapshot-catchup-entries") {
+        raft.catch_up_entries = value::number("snapshot-catchup-entries", text)?;
     }
     if let Some(text) = get("heartbeat-interval") {
         raft.heartbeat = Duration::from_millis(value::number("heartbeat-interval", text)?);

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::url::ListenUrl;
+pub(crate) use self::url::peer_urls;
 use crate::consensus::peer::{PeerDialer, TcpDialer};
 pub use crate::member::{AutoCompaction, ClusterState, ScrubOptions};
 
@@ -93,6 +94,12 @@ pub struct ClusterOptions {
     pub token: String,
     /// New or existing.
     pub state: ClusterState,
+    /// Drop every other member at the start.
+    pub is_forced_alone: bool,
+    /// Most learners at a time.
+    pub learners_max: usize,
+    /// Refuse changes of the membership that would leave too few working members.
+    pub is_reconfig_strict: bool,
 }
 
 /// Bounds on requests and on the data.
@@ -115,6 +122,8 @@ pub struct LimitOptions {
 pub struct RaftOptions {
     /// Log entries between two snapshots.
     pub snapshot_count: u64,
+    /// Entries kept behind a snapshot for slow members.
+    pub catch_up_entries: u64,
     /// Leader's heartbeat.
     pub heartbeat: Duration,
     /// Silence after which a follower stands for election.
@@ -238,6 +247,9 @@ impl StoreOptions {
                 initial_cluster: vec![("default".to_owned(), vec![peer_url])],
                 token: "etcd-cluster".to_owned(),
                 state: ClusterState::New,
+                is_forced_alone: false,
+                learners_max: 1,
+                is_reconfig_strict: true,
             },
             limits: LimitOptions {
                 quota_backend_bytes: 0,
@@ -248,6 +260,7 @@ impl StoreOptions {
             },
             raft: RaftOptions {
                 snapshot_count: 10_000,
+                catch_up_entries: 5_000,
                 heartbeat: Duration::from_millis(100),
                 election_timeout: Duration::from_secs(1),
             },

@@ -129,9 +129,74 @@ impl fmt::Display for ListenUrl {
     }
 }
 
+/// The addresses of a member's peer port as etcd would store them, sorted; `None` when there is
+/// none, or one that nobody could dial.
+pub(crate) fn peer_urls(given: &[String]) -> Option<Vec<String>> {
+    let mut urls: Vec<String> = given
+        .iter()
+        .map(|text| peer_url(text.trim()))
+        .collect::<Option<_>>()?;
+    urls.sort_unstable();
+    (!urls.is_empty()).then_some(urls)
+}
+
+fn peer_url(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://")?;
+    let scheme = scheme.to_ascii_lowercase();
+    match scheme.as_str() {
+        "http" | "https" => {
+            // No path, query, fragment or password, and no blanks.
+            let is_odd = |c: char| "/?#@\\".contains(c) || c.is_whitespace() || c.is_control();
+            if rest.contains(is_odd) {
+                return None;
+            }
+            ListenUrl::parse_host_port(text, rest).ok()?;
+            Some(format!("{scheme}://{rest}"))
+        }
+        "unix" | "unixs" if !rest.is_empty() => Some(format!("{scheme}://{rest}")),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::ListenUrl;
+    use super::{ListenUrl, peer_urls};
+
+    #[test]
+    fn peer_urls_are_sorted_and_taken_as_etcd_takes_them() {
+        let list = |urls: &[&str]| urls.iter().map(|&url| url.to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            peer_urls(&list(&[
+                " http://b:2 ",
+                "HTTP://a:1",
+                "unix://x:1",
+                "https://[::1]:9"
+            ])),
+            Some(list(&[
+                "http://a:1",
+                "http://b:2",
+                "https://[::1]:9",
+                "unix://x:1"
+            ]))
+        );
+        for wrong in [
+            "",
+            "a:1",
+            "http://a",
+            "http://a:1/",
+            "http://a:1/members",
+            "http://a:b",
+            "ftp://a:1",
+            "http://a:1?x",
+            "http://u@a:1",
+            "http://::1:9",
+            "unix://",
+            "http://a b:1",
+        ] {
+            assert_eq!(peer_urls(&list(&["http://ok:1", wrong])), None, "{wrong}");
+        }
+        assert_eq!(peer_urls(&[]), None);
+    }
 
     #[test]
     fn listen_urls_are_read_in_every_form_served() {

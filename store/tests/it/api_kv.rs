@@ -508,12 +508,6 @@ async fn calls_of_other_services_are_not_implemented() {
         .unwrap_err();
     assert_eq!(enable.code(), Code::Unimplemented);
     assert_eq!(enable.message(), "unknown service etcdserverpb.Auth");
-    let add = store
-        .cluster()
-        .member_add(rpc::MemberAddRequest::default())
-        .await
-        .unwrap_err();
-    assert_eq!(add.code(), Code::Unimplemented);
     let request = rpc::MoveLeaderRequest::default();
     let transfer = store.maintenance().move_leader(request).await.unwrap_err();
     assert_eq!(transfer.code(), Code::Unimplemented);

@@ -5,6 +5,7 @@
     reason = "a test says what it expects and stops when it is not so"
 )]
 
+mod api_cluster;
 mod api_errors;
 mod api_health;
 mod api_http;

@@ -35,6 +35,7 @@ async fn write(dir: &Path) {
         .unwrap();
     let node = PeerNode {
         peer_urls: vec!["http://127.0.0.1:2380".to_owned()],
+        ..PeerNode::default()
     };
     let membership = Membership::new(
         vec![[0xfedc].into()],

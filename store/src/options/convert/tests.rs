@@ -30,17 +30,14 @@ fn every_form_of_a_flag_is_read_and_the_last_wins() {
             "--name",
             "c",
             "-name=d",
-            "--strict-reconfig-check",
+            "--enable-pprof",
         ],
         &[],
     );
     assert_eq!(options.name, "d");
     assert_eq!(options.data_dir.to_str(), Some("d.etcd"));
     assert_eq!(options.cluster.initial_cluster[0].0, "d");
-    assert_eq!(
-        warnings,
-        ["--strict-reconfig-check is accepted and has no effect"]
-    );
+    assert_eq!(warnings, ["--enable-pprof is accepted and has no effect"]);
 }
 
 #[test]
@@ -92,7 +89,7 @@ fn unknown_flags_and_bad_values_are_usage_errors() {
         &["--initial-cluster=nourl"],
         &["--listen-client-urls=http://127.0.0.1:1"],
         &["--cert-file=x.pem"],
-        &["--force-new-cluster"],
+        &["--force-new-cluster=perhaps"],
         &["--config-file=/no/such/file"],
         &["--claimed-version=3.7"],
     ] {
@@ -148,4 +145,25 @@ fn cluster_and_compaction_settings_are_read() {
     );
     assert_eq!(options.auto_compaction, AutoCompaction::Revision(1000));
     assert_eq!(options.quota_bytes(), Some(2 * 1024 * 1024 * 1024));
+}
+
+#[test]
+fn what_bounds_a_cluster_is_read_from_etcds_flags() {
+    let (options, warnings) = run(&[], &[]);
+    assert!(options.cluster.is_reconfig_strict && warnings.is_empty());
+    assert!(!options.cluster.is_forced_alone);
+    assert_eq!(options.cluster.learners_max, 1);
+    assert_eq!(options.raft.catch_up_entries, 5000);
+    let flags = [
+        "--strict-reconfig-check=false",
+        "--max-learners=2",
+        "--force-new-cluster",
+        "--snapshot-catchup-entries=7",
+    ];
+    let (options, warnings) = run(&flags, &[]);
+    assert!(!options.cluster.is_reconfig_strict && warnings.is_empty());
+    assert!(options.cluster.is_forced_alone);
+    assert_eq!(options.cluster.learners_max, 2);
+    assert_eq!(options.raft.catch_up_entries, 7);
+    assert!(read(&["--max-learners=-1"], &[]).is_err());
 }

@@ -73,7 +73,7 @@ impl Process {
     /// # Errors
     /// When the process does not end in time.
     pub fn stop(mut self) -> Result<ExitStatus> {
-        self.signal(Signal::TERM)?;
+        self.send(Signal::TERM)?;
         self.wait_end(STOP_MAX)
     }
 
@@ -95,7 +95,11 @@ impl Process {
         wait::until(&name, max, || Ok(self.child.try_wait()?))
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn send(&self, signal: Signal) -> Result<()> {
         let raw = i32::try_from(self.child.id())?;
         let pid = Pid::from_raw(raw).context("process id 0")?;
         Ok(kill_process(pid, signal)?)

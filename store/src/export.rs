@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::apply::LogPosition;
+use crate::apply::{LogPosition, Membership};
 use crate::backend::{Table, View};
 use crate::bolt::{Measure, Plan, WriteError, Writer};
 use crate::error::Error;
@@ -45,6 +45,11 @@ impl Export {
     /// The last log entry that is part of the state.
     pub fn applied(&self) -> Option<LogPosition> {
         self.published.applied
+    }
+
+    /// Who votes and who learns in the state.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.published.records.membership.as_ref()
     }
 
     /// Reads everything once to learn the exact size of the file, in bytes.

@@ -98,16 +98,20 @@ impl Peer for PeerService {
         &self,
         request: Request<Streaming<proto::SnapshotRequest>>,
     ) -> Result<Response<proto::SnapshotResponse>, Status> {
-        self.admit(request.metadata())?;
-        Err(Status::unimplemented("snapshots are not received yet"))
+        let from = self.admit(request.metadata())?;
+        let calls = self.member.peer_calls();
+        let answer = calls.snapshot(from, request.into_inner()).await;
+        answer.map(Response::new)
     }
 
     async fn snapshot_offset(
         &self,
         request: Request<proto::SnapshotOffsetRequest>,
     ) -> Result<Response<proto::SnapshotOffsetResponse>, Status> {
-        self.admit(request.metadata())?;
-        Err(Status::unimplemented("snapshots are not received yet"))
+        let from = self.admit(request.metadata())?;
+        let calls = self.member.peer_calls();
+        let answer = calls.snapshot_offset(from, request.get_ref()).await;
+        Ok(Response::new(answer))
     }
 
     async fn transfer_leader(

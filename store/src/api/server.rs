@@ -227,6 +227,8 @@ fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptio
     member.is_reconfig_strict = options.cluster.is_reconfig_strict;
     member.snapshot_count = options.raft.snapshot_count;
     member.catch_up_entries = options.raft.catch_up_entries;
+    member.snapshot_bytes_per_s = options.raft.snapshot_bytes_per_s;
+    member.pre_vote = options.raft.pre_vote;
     member.heartbeat = options.raft.heartbeat;
     member.election_timeout = options.raft.election_timeout;
     member.auto_compaction = options.auto_compaction;

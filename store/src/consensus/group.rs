@@ -14,6 +14,7 @@ use super::found;
 use super::leadership::{Contact, Leadership};
 use super::log::RaftLog;
 use super::machine::{Machine, to_position};
+use super::outbox::Outbox;
 use super::peer::{Identity, LeaderCalls, PEER_MESSAGE_BYTES_MAX, PeerCalls, PeerDialer, Peers};
 use super::types::{Proposal, TypeConfig};
 use crate::apply::{LogPosition, Outcome};
@@ -27,8 +28,11 @@ pub(crate) struct GroupOptions {
     pub(crate) election_timeout: Duration,
     pub(crate) snapshot_count: u64,
     pub(crate) catch_up_entries: u64,
+    pub(crate) pre_vote: bool,
     /// How connections to peers are made.
     pub(crate) dialer: Arc<dyn PeerDialer>,
+    /// How fast a snapshot is sent at most.
+    pub(crate) snapshot_bytes_per_s: Option<u64>,
 }
 
 /// Bytes of a command that still travels in one message.
@@ -51,6 +55,7 @@ pub(crate) struct Group {
     pub(super) raft: Raft<TypeConfig, Machine>,
     peers: Peers,
     calls: PeerCalls,
+    outbox: Arc<Outbox>,
     leadership: Leadership,
     /// A member that was not heard for this long counts as down.
     pub(super) silence_max: Duration,
@@ -73,7 +78,7 @@ impl GroupOptions {
             heartbeat_interval: millis(self.heartbeat),
             election_timeout_min: election,
             election_timeout_max: election.saturating_mul(2),
-            enable_pre_vote: Some(true),
+            enable_pre_vote: Some(self.pre_vote),
             // An old leader whose heartbeats reach only some members must not hold the others up.
             // (No less than the leader lease and the longest election timeout together.)
             quorum_loss_probe_interval: Some(election.saturating_mul(4)),
@@ -103,7 +108,10 @@ impl Group {
         let id = own.member.0;
         let config = Arc::new(options.config()?);
         let lease = Duration::from_millis(config.election_timeout_max);
-        let peers = Peers::new(own, Arc::clone(&options.dialer), options.election_timeout);
+        let peers = Peers::new(own, Arc::clone(&options.dialer), options.election_timeout)
+            .with_snapshot_rate(options.snapshot_bytes_per_s);
+        let outbox = Arc::clone(machine.outbox());
+        let inbox = machine.snapshot_dir().to_owned();
         let raft = Raft::new(id, config, peers.clone(), log, machine)
             .await
             .map_err(|error| fatal(&error))?;
@@ -115,12 +123,13 @@ impl Group {
             raft.server_metrics(),
             raft.data_metrics(),
         );
-        let calls = PeerCalls::new(own, raft.clone(), contact);
+        let calls = PeerCalls::new(own, raft.clone(), contact, inbox);
         Ok(Self {
             id,
             raft,
             peers,
             calls,
+            outbox,
             leadership,
             silence_max: 2 * options.election_timeout,
         })
@@ -277,6 +286,7 @@ impl Group {
     /// Checkpoints, and purges all of the log that the checkpoint covers.
     pub(crate) async fn purge(&self, patience: Duration) -> Result<(), Error> {
         let applied = self.raft.metrics().borrow_watched().last_applied;
+        self.outbox.force();
         self.raft
             .trigger()
             .snapshot()
@@ -360,7 +370,9 @@ mod tests {
             election_timeout,
             snapshot_count: 10_000,
             catch_up_entries: 5_000,
+            pre_vote: true,
             dialer: Arc::new(crate::consensus::peer::TcpDialer),
+            snapshot_bytes_per_s: None,
         }
     }
 

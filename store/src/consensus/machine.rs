@@ -1,7 +1,7 @@
 //! The state machine as openraft sees it: batches of committed entries to the apply thread.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::{FutureExt as _, Stream, StreamExt as _};
@@ -10,8 +10,10 @@ use openraft::storage::{EntryResponder, RaftStateMachine, Snapshot};
 use parking_lot::Mutex;
 
 use super::apply_thread::{ApplyHandle, Batch};
+use super::log::RaftLogReader;
 use super::membership::{decode_membership, encode_membership};
-use super::snapshot::{RaftSnapshot, SnapshotBuilder};
+use super::outbox::Outbox;
+use super::snapshot::{Pinned, RaftSnapshot, SnapshotBuilder};
 use super::types::{
     LogEntry, LogId, Membership, Payload, SnapshotMeta, StoredMembership, TypeConfig, log_id,
     term_of,
@@ -32,25 +34,35 @@ pub(crate) struct Machine {
     state: Arc<State>,
     /// Where snapshots received or made for a peer are kept while they are in use.
     snapshot_dir: PathBuf,
+    outbox: Arc<Outbox>,
     current: Arc<Mutex<Option<SnapshotMeta>>>,
 }
 
 impl Machine {
     /// A machine over the apply thread and the state it changes.
-    pub(crate) fn new(apply: ApplyHandle, state: Arc<State>, snapshot_dir: PathBuf) -> Self {
+    pub(crate) fn new(
+        apply: ApplyHandle,
+        state: Arc<State>,
+        snapshot_dir: PathBuf,
+        log: RaftLogReader,
+    ) -> Self {
         Self {
             apply,
             state,
             snapshot_dir,
+            outbox: Arc::new(Outbox::new(log)),
             current: Arc::default(),
         }
     }
 
-    fn snapshot(&self) -> RaftSnapshot {
-        RaftSnapshot::Here {
-            state: Arc::clone(&self.state),
-            dir: self.snapshot_dir.clone(),
-        }
+    /// The snapshots on their way to other members.
+    pub(super) fn outbox(&self) -> &Arc<Outbox> {
+        &self.outbox
+    }
+
+    /// Where snapshots lie.
+    pub(super) fn snapshot_dir(&self) -> &Path {
+        &self.snapshot_dir
     }
 }
 
@@ -100,10 +112,19 @@ impl RaftStateMachine<TypeConfig> for Machine {
         Ok(())
     }
 
+    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<SnapshotBuilder> {
+        if self.outbox.holds_log() {
+            return None;
+        }
+        Some(self.get_snapshot_builder().await)
+    }
+
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
         SnapshotBuilder {
             apply: self.apply.clone(),
-            data: self.snapshot(),
+            state: Arc::clone(&self.state),
+            dir: self.snapshot_dir.clone(),
+            outbox: Arc::clone(&self.outbox),
             current: Arc::clone(&self.current),
         }
     }
@@ -132,10 +153,19 @@ impl RaftStateMachine<TypeConfig> for Machine {
     async fn get_current_snapshot(
         &mut self,
     ) -> io::Result<Option<Snapshot<LeaderTerm, u64, super::types::PeerNode, RaftSnapshot>>> {
-        let meta = self.current.lock().clone();
-        Ok(meta.map(|meta| Snapshot {
-            meta,
-            snapshot: self.snapshot(),
+        if self.current.lock().is_none() {
+            return Ok(None);
+        }
+        if let Some(made) = self.outbox.usable() {
+            return Ok(Some(Snapshot {
+                meta: made.meta.clone(),
+                snapshot: RaftSnapshot::Made(made),
+            }));
+        }
+        let pinned = Pinned::new(&self.state, &self.snapshot_dir, &self.outbox).map_err(other)?;
+        Ok(Some(Snapshot {
+            meta: pinned.meta()?,
+            snapshot: RaftSnapshot::Here(pinned),
         }))
     }
 }

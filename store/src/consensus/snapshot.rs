@@ -2,10 +2,10 @@
 //!
 //! The state is durable by itself, so what openraft calls building a snapshot is a checkpoint
 //! here: it lets the log be purged. The bytes, a bbolt file as every other export, are made only
-//! when another member needs them.
+//! when another member needs them: from one view, whose position and membership go with them.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,46 +13,142 @@ use openraft::RaftSnapshotBuilder;
 use openraft::storage::Snapshot;
 use openraft::type_config::alias::SnapshotOf;
 use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
 
 use super::apply_thread::ApplyHandle;
 use super::membership::decode_membership;
+use super::outbox::Outbox;
 use super::types::{SnapshotMeta, StoredMembership, TypeConfig};
 use crate::consensus::machine::to_log_id;
 use crate::datadir::durable;
 use crate::error::Error;
+use crate::export::Export;
 use crate::state::State;
 
 /// The bytes of a raft snapshot.
 #[derive(Debug)]
 pub(crate) enum RaftSnapshot {
-    /// Of this member, not written yet.
-    Here {
-        /// The state to export.
-        state: Arc<State>,
-        /// Where the file goes.
-        dir: PathBuf,
-    },
+    /// Of this member, pinned and not written yet.
+    Here(Pinned),
+    /// Of this member, on its way to another one.
+    Made(Arc<Made>),
     /// A file received from a peer.
-    #[expect(
-        dead_code,
-        reason = "received once there is a transport between members"
-    )]
     File(SnapshotFile),
 }
 
+/// One view of this member's state.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    export: Export,
+    dir: PathBuf,
+    outbox: Arc<Outbox>,
+}
+
+/// A snapshot as a file that is sent.
+#[derive(Debug)]
+pub(crate) struct Made {
+    /// What the file holds.
+    pub(super) meta: SnapshotMeta,
+    /// Names the bytes to the receiver.
+    pub(super) id: u64,
+    pub(super) file: SnapshotFile,
+    pub(super) size: u64,
+    pub(super) digest: [u8; 32],
+}
+
+impl Pinned {
+    /// Pins what the state is now.
+    pub(super) fn new(state: &State, dir: &Path, outbox: &Arc<Outbox>) -> Result<Self, Error> {
+        Ok(Self {
+            export: state.export()?,
+            dir: dir.to_owned(),
+            outbox: Arc::clone(outbox),
+        })
+    }
+
+    /// What the view holds.
+    pub(super) fn meta(&self) -> io::Result<SnapshotMeta> {
+        let last_membership = match self.export.membership() {
+            Some(membership) => decode_membership(&membership.encoded)?,
+            None => StoredMembership::default(),
+        };
+        Ok(SnapshotMeta {
+            last_log_id: self.export.applied().map(to_log_id),
+            last_membership,
+        })
+    }
+
+    /// Writes the view to a file that is kept as long as it is sent, and a while longer.
+    pub(super) async fn make(self, meta: SnapshotMeta) -> Result<Arc<Made>, Error> {
+        let outbox = Arc::clone(&self.outbox);
+        let made = blocking(move || {
+            let (file, size, digest) = self.write()?;
+            Ok(Made {
+                meta,
+                id: rand::random(),
+                file,
+                size,
+                digest,
+            })
+        });
+        let made = Arc::new(made.await?);
+        outbox.keep(&made);
+        Ok(made)
+    }
+
+    fn write(mut self) -> Result<(SnapshotFile, u64, [u8; 32]), Error> {
+        durable::private_dir_all(&self.dir).map_err(failed)?;
+        // Removed on every way out of here.
+        let file = SnapshotFile::new(self.dir.join(format!("{:016x}.db", rand::random::<u64>())));
+        let created = File::create_new(file.path()).map_err(failed)?;
+        let mut sink = Hashing {
+            sink: BufWriter::new(created),
+            digest: Sha256::new(),
+        };
+        let size = self.export.write_to(&mut sink)?;
+        sink.flush().map_err(failed)?;
+        Ok((file, size, sink.digest.finalize().into()))
+    }
+}
+
+struct Hashing {
+    sink: BufWriter<File>,
+    digest: Sha256,
+}
+
+impl Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.sink.write(bytes)?;
+        self.digest.update(bytes.get(..written).unwrap_or(bytes));
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| failed(io::Error::other(error)))?
+}
+
+fn failed(source: io::Error) -> Error {
+    Error::Io {
+        doing: "write a raft snapshot",
+        source,
+    }
+}
+
 impl RaftSnapshot {
-    /// The snapshot as a file; writes it when there is none yet.
+    /// The snapshot as a file to install; written when there is none yet.
     pub(crate) async fn into_file(self) -> Result<SnapshotFile, Error> {
         match self {
             Self::File(file) => Ok(file),
-            Self::Here { state, dir } => {
-                let written =
-                    tokio::task::spawn_blocking(move || SnapshotFile::write(&state, &dir)).await;
-                written.map_err(|error| Error::Io {
-                    doing: "write a raft snapshot",
-                    source: io::Error::other(error),
-                })?
-            }
+            Self::Here(pinned) => blocking(move || Ok(pinned.write()?.0)).await,
+            Self::Made(_) => Err(failed(io::Error::other("it is of this member itself"))),
         }
     }
 }
@@ -64,26 +160,14 @@ pub(crate) struct SnapshotFile {
 }
 
 impl SnapshotFile {
+    /// Takes the file at `path`, which may not be there yet.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
     /// Where it lies.
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    fn write(state: &State, dir: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::Io {
-            doing: "write a raft snapshot",
-            source,
-        };
-        durable::private_dir_all(dir).map_err(failed)?;
-        let name = format!("{:016x}.db", rand::random::<u64>());
-        // Removed on every way out of here.
-        let file = Self {
-            path: dir.join(name),
-        };
-        let mut sink = BufWriter::new(File::create_new(&file.path).map_err(failed)?);
-        state.export()?.write_to(&mut sink)?;
-        sink.flush().map_err(failed)?;
-        Ok(file)
     }
 }
 
@@ -97,11 +181,31 @@ impl Drop for SnapshotFile {
     }
 }
 
+/// Removes what an earlier run of the member left in `dir`.
+pub(crate) fn remove_leftovers(dir: &Path) -> io::Result<()> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let is_ours = path
+            .extension()
+            .is_some_and(|kind| kind == "db" || kind == "part");
+        if is_ours {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the state durable and says up to where.
 #[derive(Debug)]
 pub(crate) struct SnapshotBuilder {
     pub(super) apply: ApplyHandle,
-    pub(super) data: RaftSnapshot,
+    pub(super) state: Arc<State>,
+    pub(super) dir: PathBuf,
+    pub(super) outbox: Arc<Outbox>,
     pub(super) current: Arc<Mutex<Option<SnapshotMeta>>>,
 }
 
@@ -120,15 +224,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             last_membership,
         };
         *self.current.lock() = Some(meta.clone());
-        let snapshot = match &self.data {
-            RaftSnapshot::Here { state, dir } => RaftSnapshot::Here {
-                state: Arc::clone(state),
-                dir: dir.clone(),
-            },
-            RaftSnapshot::File(_) => {
-                return Err(io::Error::other("a builder has no file of its own"));
-            }
-        };
+        let pinned = Pinned::new(&self.state, &self.dir, &self.outbox);
+        let snapshot = RaftSnapshot::Here(pinned.map_err(io::Error::other)?);
         Ok(Snapshot { meta, snapshot })
     }
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::Machine;
-use super::log::{LogIdentity, LogOptions, RaftLog};
+use super::log::{LogIdentity, LogOptions, RaftLog, RaftLogReader};
 use super::peer::{Identity, Peers, TcpDialer};
 use super::types::{
     LogId, Payload, PeerNode, SnapshotMeta, StoredMembership, TypeConfig, Vote, log_id,
@@ -130,12 +130,12 @@ impl StoreBuilder<TypeConfig, RaftLog, Machine, TempDir> for WholeStore {
     async fn build(&self) -> Result<(TempDir, RaftLog, Machine), StorageError<TypeConfig>> {
         let dir = TempDir::new().expect("a temporary folder");
         let log = open_log(&dir.path().join("raft"));
-        let machine = open_machine(dir.path());
+        let machine = open_machine(dir.path(), log.reader());
         Ok((dir, log, machine))
     }
 }
 
-fn open_machine(dir: &std::path::Path) -> Machine {
+fn open_machine(dir: &std::path::Path, log: RaftLogReader) -> Machine {
     let path = dir.join("state.redb");
     let (applier, state) =
         Applier::open(&path, &StateOptions::default(), Arc::new(NoEvents)).expect("it opens");
@@ -143,7 +143,7 @@ fn open_machine(dir: &std::path::Path) -> Machine {
     // The thread ends with the last handle, which the machine holds.
     let (apply, _thread) = super::spawn_apply(applier, space, watch::Sender::new(None), None)
         .expect("the thread starts");
-    Machine::new(apply, state, dir.join("snapshots"))
+    Machine::new(apply, state, dir.join("snapshots"), log)
 }
 
 #[tokio::test(flavor = "multi_thread")]

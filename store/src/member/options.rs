@@ -68,6 +68,8 @@ pub struct MemberOptions {
     pub catch_up_entries: u64,
     /// Bytes of entries in the log after which it is purged whatever their number. Default 512 MiB.
     pub log_bytes_max: u64,
+    /// Whether the member asks if it could win before it stands for election. Default yes.
+    pub pre_vote: bool,
     /// How often the leader is heard. Default 100 ms.
     pub heartbeat: Duration,
     /// How long a follower waits for the leader. Default 1 s.
@@ -97,6 +99,8 @@ pub struct MemberOptions {
     pub leases: LeaseClockOptions,
     /// How the state file is reached; `None`: as a file. For tests of failing disks.
     pub state_storage: Option<StateStorage>,
+    /// Bytes a second at which a raft snapshot is sent to another member at most; `None`: no limit.
+    pub snapshot_bytes_per_s: Option<u64>,
     /// How connections to other members are made.
     pub peer_dialer: Arc<dyn PeerDialer>,
     /// Told of every sync of the raft log and every checkpoint of the state.
@@ -118,6 +122,7 @@ impl MemberOptions {
             snapshot_count: 10_000,
             catch_up_entries: 5_000,
             log_bytes_max: 512 << 20,
+            pre_vote: true,
             heartbeat: Duration::from_millis(100),
             election_timeout: Duration::from_secs(1),
             is_forced_alone: false,
@@ -131,6 +136,7 @@ impl MemberOptions {
             scrub: ScrubOptions::default(),
             leases: LeaseClockOptions::default(),
             state_storage: None,
+            snapshot_bytes_per_s: None,
             peer_dialer: Arc::new(TcpDialer),
             log_observer: None,
         }

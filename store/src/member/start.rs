@@ -65,7 +65,8 @@ pub(super) async fn start(
         finish_founding(&layout, &options, &ids)?;
     }
     let log_reader = log.reader();
-    let machine = Machine::new(apply.clone(), Arc::clone(&state), layout.snapshots());
+    let (reader, snapshots) = (log.reader(), layout.snapshots());
+    let machine = Machine::new(apply.clone(), Arc::clone(&state), snapshots, reader);
     let own = Identity {
         member: ids.member,
         cluster: ids.cluster,
@@ -135,6 +136,10 @@ impl Home {
         if founding {
             begin_founding(&layout)?;
         }
+        consensus::remove_leftovers(&layout.snapshots()).map_err(|source| Error::Io {
+            doing: "remove unfinished raft snapshots",
+            source,
+        })?;
         Ok(Self {
             layout,
             lock,
@@ -156,7 +161,9 @@ fn group_options(options: &MemberOptions) -> GroupOptions {
         election_timeout: options.election_timeout,
         snapshot_count: options.snapshot_count,
         catch_up_entries: options.catch_up_entries,
+        pre_vote: options.pre_vote,
         dialer: Arc::clone(&options.peer_dialer),
+        snapshot_bytes_per_s: options.snapshot_bytes_per_s,
     }
 }
 

@@ -221,6 +221,9 @@ fn limits(options: &mut StoreOptions, values: &Values) -> Result<(), UsageError>
     if let Some(text) = get("snapshot-catchup-entries") {
         raft.catch_up_entries = value::number("snapshot-catchup-entries", text)?;
     }
+    if let Some(text) = get("pre-vote") {
+        raft.pre_vote = value::boolean("pre-vote", text)?;
+    }
     if let Some(text) = get("heartbeat-interval") {
         raft.heartbeat = Duration::from_millis(value::number("heartbeat-interval", text)?);
     }

@@ -105,7 +105,7 @@ pub(super) const FLAGS: &[Flag] = &[
     text("discovery-srv", Use::Refused),
     text("discovery-srv-name", Use::Refused),
     boolean("strict-reconfig-check", Use::Obeyed),
-    boolean("pre-vote", Use::Ignored),
+    boolean("pre-vote", Use::Obeyed),
     text("auto-compaction-retention", Use::Obeyed),
     text("auto-compaction-mode", Use::Obeyed),
     text("v2-deprecation", Use::Ignored),

@@ -122,8 +122,12 @@ pub struct LimitOptions {
 pub struct RaftOptions {
     /// Log entries between two snapshots.
     pub snapshot_count: u64,
-    /// Entries kept behind a snapshot for slow members.
+    /// Log entries kept behind a snapshot for members that are a little late.
     pub catch_up_entries: u64,
+    /// Bytes a second at which a snapshot is sent to another member at most (no flag: no limit).
+    pub snapshot_bytes_per_s: Option<u64>,
+    /// Whether a member asks if it could win before it stands for election.
+    pub pre_vote: bool,
     /// Leader's heartbeat.
     pub heartbeat: Duration,
     /// Silence after which a follower stands for election.
@@ -261,6 +265,8 @@ impl StoreOptions {
             raft: RaftOptions {
                 snapshot_count: 10_000,
                 catch_up_entries: 5_000,
+                snapshot_bytes_per_s: None,
+                pre_vote: true,
                 heartbeat: Duration::from_millis(100),
                 election_timeout: Duration::from_secs(1),
             },

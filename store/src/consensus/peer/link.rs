@@ -96,7 +96,6 @@ impl Link {
     }
 
     /// For snapshots.
-    #[expect(dead_code, reason = "used once snapshots are sent")]
     pub(super) fn snapshots(&self) -> PeerClient<Channel> {
         client(&self.snapshots)
     }

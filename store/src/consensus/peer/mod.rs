@@ -2,8 +2,8 @@
 //!
 //! `wire` turns raft's messages into bytes and checks those that arrive; `link` holds the
 //! connections to one peer (`dial` makes them, `handshake` says on each call who speaks to whom);
-//! `network` and `append` are raft's calls to others, `forward` the store's own; `service` hands
-//! the calls of others to raft.
+//! `network`, `append` and `send` are raft's calls to others, `forward` the store's own; `service`
+//! and `receive` hand the calls of others to raft.
 
 mod append;
 mod dial;
@@ -11,7 +11,9 @@ mod forward;
 mod handshake;
 mod link;
 mod network;
+mod receive;
 mod refusal;
+mod send;
 mod service;
 mod wire;
 
@@ -36,6 +38,7 @@ pub(crate) struct Peers {
     own: Identity,
     dialer: Arc<dyn PeerDialer>,
     times: LinkTimes,
+    snapshot_bytes_per_s: Option<u64>,
     links: Arc<Mutex<BTreeMap<u64, Arc<Link>>>>,
 }
 
@@ -49,8 +52,15 @@ impl Peers {
             own,
             dialer,
             times: LinkTimes::of(election_timeout),
+            snapshot_bytes_per_s: None,
             links: Arc::default(),
         }
+    }
+
+    /// Snapshots are sent no faster than this.
+    pub(crate) fn with_snapshot_rate(mut self, bytes_per_s: Option<u64>) -> Self {
+        self.snapshot_bytes_per_s = bytes_per_s;
+        self
     }
 
     /// The way to member `id`, which is reached at `urls`.

@@ -21,6 +21,7 @@ use tonic::{Code, Status};
 use super::super::snapshot::RaftSnapshot;
 use super::super::types::{NodeId, PeerNode, TypeConfig, Vote};
 use super::link::Link;
+use super::send::{self, Cargo};
 use super::{Peers, append, wire};
 
 /// The longest pause between two attempts to reach a peer.
@@ -32,6 +33,7 @@ type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 #[derive(Debug)]
 pub(crate) struct Network {
     link: Arc<Link>,
+    snapshot_bytes_per_s: Option<u64>,
 }
 
 impl RaftNetworkFactory<TypeConfig> for Peers {
@@ -40,6 +42,7 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
     async fn new_client(&mut self, target: NodeId, node: &PeerNode) -> Network {
         Network {
             link: self.reach(target, &node.peer_urls),
+            snapshot_bytes_per_s: self.snapshot_bytes_per_s,
         }
     }
 }
@@ -189,13 +192,21 @@ impl RaftNetworkV2<TypeConfig> for Network {
 
     async fn full_snapshot(
         &mut self,
-        _vote: Vote,
-        _snapshot: SnapshotOf<TypeConfig, RaftSnapshot>,
-        _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        vote: Vote,
+        snapshot: SnapshotOf<TypeConfig, RaftSnapshot>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let text = "snapshots between members are not sent yet";
-        Err(StreamingError::Unreachable(Unreachable::from_string(text)))
+        let cargo = match snapshot.snapshot {
+            RaftSnapshot::Made(made) => Cargo::Made(made),
+            RaftSnapshot::Here(pinned) => Cargo::Pinned(pinned, snapshot.meta),
+            RaftSnapshot::File(_) => {
+                let text = "a received snapshot is not sent on";
+                return Err(StreamingError::Unreachable(Unreachable::from_string(text)));
+            }
+        };
+        let work = send::send(&self.link, vote, cargo, self.snapshot_bytes_per_s);
+        send::unless_cancelled(work, cancel).await
     }
 
     async fn transfer_leader(

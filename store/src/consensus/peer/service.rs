@@ -1,5 +1,6 @@
 //! What raft is asked by other members.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
@@ -16,23 +17,25 @@ use super::super::leadership::Contact;
 use super::super::machine::Machine;
 use super::super::types::TypeConfig;
 use super::handshake::{Identity, RefusalLog};
+use super::receive::Inbox;
 use super::wire::{self, Malformed};
 
 /// Answers the calls of other members that are raft's; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct PeerCalls {
     own: Identity,
-    raft: Raft<TypeConfig, Machine>,
+    pub(super) raft: Raft<TypeConfig, Machine>,
+    pub(super) inbox: Arc<Inbox>,
     contact: Arc<Contact>,
     refused: Arc<RefusalLog>,
 }
 
-fn refuse(error: &Malformed) -> Status {
+pub(super) fn refuse(error: &Malformed) -> Status {
     tracing::warn!(%error, "a peer call was refused");
     Status::invalid_argument(error.to_string())
 }
 
-fn stopped(error: &dyn std::error::Error) -> Status {
+pub(super) fn stopped(error: &dyn std::error::Error) -> Status {
     tracing::debug!(%error, "raft does not answer a peer");
     Status::unavailable("the member is stopping")
 }
@@ -47,10 +50,12 @@ impl PeerCalls {
         own: Identity,
         raft: Raft<TypeConfig, Machine>,
         contact: Arc<Contact>,
+        inbox: PathBuf,
     ) -> Self {
         Self {
             own,
             raft,
+            inbox: Arc::new(Inbox::new(inbox)),
             contact,
             refused: Arc::default(),
         }

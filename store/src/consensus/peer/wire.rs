@@ -16,7 +16,7 @@ use super::super::types::{LogEntry, LogId, Payload, Proposal, TypeConfig, Vote, 
 /// A message that no member of ours would send.
 #[derive(Debug, thiserror::Error)]
 #[error("malformed peer message: {0}")]
-pub(in crate::consensus) struct Malformed(&'static str);
+pub(in crate::consensus) struct Malformed(pub(super) &'static str);
 
 pub(super) fn to_log_id(id: &LogId) -> wire::LogId {
     wire::LogId {

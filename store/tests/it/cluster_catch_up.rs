@@ -1,0 +1,108 @@
+//! Members that were away for longer than the log reaches: snapshots between members.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use holdfast_store::options::StoreOptions;
+
+use crate::api_support::eventually;
+use crate::cluster_support::Cluster;
+
+/// A log that reaches back a few entries only.
+fn short_log(options: &mut StoreOptions) {
+    options.raft.snapshot_count = 20;
+    options.raft.catch_up_entries = 5;
+}
+
+/// Writes so much through `at` that the log no longer reaches back, and purges it.
+async fn outrun(cluster: &Cluster, at: usize) {
+    let value = "v".repeat(10_000);
+    for key in 0..100 {
+        cluster.put(at, &format!("k{key}"), &value).await.unwrap();
+    }
+    for member in cluster.running() {
+        cluster.member(member).purge_log().await.unwrap();
+    }
+}
+
+/// The files in the snapshot folder of member `at`.
+fn snapshot_files(cluster: &Cluster, at: usize) -> usize {
+    let folder = cluster.options[at].data_dir.join("snapshots");
+    std::fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_behind_the_purged_log_gets_a_snapshot_while_writes_go_on() {
+    let mut cluster = Cluster::start_with(3, short_log).await;
+    let away = cluster.follower().await;
+    cluster.stop(away).await;
+    let leader = cluster.leader().await;
+    outrun(&cluster, leader).await;
+
+    let done = AtomicBool::new(false);
+    let (cluster_options, dir) = (cluster.options[away].clone(), away);
+    let written = async {
+        let mut written = 0;
+        while !done.load(Ordering::Relaxed) {
+            let key = format!("during{written}");
+            cluster.put(leader, &key, "v").await.unwrap();
+            written += 1;
+        }
+        written
+    };
+    let restarted = async {
+        let server = holdfast_store::api::StoreServer::start(cluster_options).await;
+        done.store(true, Ordering::Relaxed);
+        server.unwrap()
+    };
+    let (written, server) = tokio::join!(written, restarted);
+    cluster.servers[dir] = Some(server);
+    assert!(written > 0, "writes went on");
+    cluster.agree().await;
+    assert_eq!(
+        snapshot_files(&cluster, away),
+        0,
+        "what was received is gone"
+    );
+    // It is a full member: it takes part in the next writes and may be asked.
+    cluster.put(away, "after", "v").await.unwrap();
+    cluster.stop_all().await;
+    cluster.start_all().await;
+    assert_eq!(
+        cluster.get(away, "after").await.unwrap().as_deref(),
+        Some("v")
+    );
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_broke_off_goes_on_where_it_stopped() {
+    let slow = |options: &mut StoreOptions| {
+        short_log(options);
+        options.raft.snapshot_bytes_per_s = Some(600_000);
+    };
+    let mut cluster = Cluster::start_with(3, slow).await;
+    let away = cluster.follower().await;
+    cluster.stop(away).await;
+    let leader = cluster.leader().await;
+    outrun(&cluster, leader).await;
+    let options = cluster.options[away].clone();
+    let restarted = tokio::spawn(holdfast_store::api::StoreServer::start(options));
+    let folder = cluster.options[away].data_dir.join("snapshots");
+    let received = || {
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let lengths = entries.filter_map(|entry| entry.metadata().ok());
+        lengths.map(|found| found.len()).max().unwrap_or(0)
+    };
+    eventually(|| async { received() > 100_000 }).await;
+    cluster.isolate(away);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let before = received();
+    assert!(before > 0, "what arrived stays");
+    cluster.heal();
+    eventually(|| async { received() > before }).await;
+    let server = restarted.await.unwrap().unwrap();
+    cluster.servers[away] = Some(server);
+    cluster.agree().await;
+    cluster.stop_all().await;
+}

@@ -144,3 +144,22 @@ async fn remove_old(vault: &Vault<ReadWrite>, cluster: &ClusterName, newest: Gen
         tracing::debug!(%cluster, %error, "old claims stay");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_has_a_fixed_form_and_no_other_fields() {
+        let text = concat!(
+            r#"{"cluster":"prod","generation":3,"#,
+            r#""claimant":"0e2f6f0e-7f0c-4a53-9b8e-0a6f7d3b9c11","#,
+            r#""at":"2026-05-28T20:26:40Z","writer":"holdfast 0.1.0"}"#
+        );
+        let claim: Claim = serde_json::from_str(text).unwrap();
+        assert_eq!(claim.generation, Generation(3));
+        assert_eq!(serde_json::to_string(&claim).unwrap(), text);
+        let more = text.replace("{\"cluster\"", "{\"more\":1,\"cluster\"");
+        assert!(serde_json::from_str::<Claim>(&more).is_err());
+    }
+}

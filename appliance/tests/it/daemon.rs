@@ -158,6 +158,25 @@ async fn the_daemon_works_without_any_configuration() {
     assert_eq!(status.code(), Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newcomer_without_a_key_yet_is_proven_and_not_alarmed() {
+    let place = Place::new();
+    let port = free_port();
+    place.init(port, "null", "null").await;
+    let _daemon = place.spawn(&["run"], "daemon.log");
+    let mut client = Client::connect(port).await;
+    place.run(&["backup", "now"]).await.expect(0);
+    place.run(&["drill", "run"]).await.expect(0);
+    place.run(&["status"]).await.expect(0);
+    // A store that has had keys and has none now is another matter.
+    client.put("k", "v").await;
+    place.run(&["backup", "now"]).await.expect(0);
+    client.delete("k").await;
+    place.run(&["backup", "now"]).await.expect(0);
+    place.run(&["drill", "run"]).await.expect(20);
+    place.run(&["status"]).await.expect(21);
+}
+
 fn terminate(child: &tokio::process::Child) {
     let pid = i32::try_from(child.id().unwrap()).unwrap();
     let pid = rustix::process::Pid::from_raw(pid).unwrap();

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use holdfast_proto::etcd::rpc::{PutRequest, RangeRequest, kv_client::KvClient};
+use holdfast_proto::etcd::rpc::{
+    DeleteRangeRequest, PutRequest, RangeRequest, kv_client::KvClient,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -182,6 +184,14 @@ impl Client {
         };
         let answer = self.kv.put(request).await.unwrap().into_inner();
         answer.header.unwrap().revision
+    }
+
+    pub(crate) async fn delete(&mut self, key: &str) {
+        let request = DeleteRangeRequest {
+            key: key.to_owned().into(),
+            ..Default::default()
+        };
+        self.kv.delete_range(request).await.unwrap();
     }
 
     pub(crate) async fn get(&mut self, key: &str) -> (Option<String>, i64) {

@@ -6,13 +6,18 @@
 
 pub mod client;
 pub mod cluster;
+
 pub mod etcdctl;
 pub mod golden;
+pub mod history;
 pub mod holdfast;
 pub mod http;
+pub mod linked;
+pub mod mesh;
 pub mod peers;
 pub mod ports;
 pub mod process;
+pub mod recorder;
 pub mod run;
 pub mod s3;
 pub mod server;

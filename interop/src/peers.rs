@@ -25,6 +25,8 @@ pub enum Peer {
     Benchmark,
     /// Our own program on etcd's Go client library.
     Goclient,
+    /// A search for one order that explains a small history.
+    Checker,
 }
 
 impl Peer {
@@ -38,6 +40,7 @@ impl Peer {
             Self::Versitygw => "versitygw",
             Self::Benchmark => "benchmark",
             Self::Goclient => "goclient",
+            Self::Checker => "checker",
         }
     }
 
@@ -48,6 +51,7 @@ impl Peer {
             Self::Versitygw => "s3",
             Self::Benchmark => "benchmark",
             Self::Goclient => "goclient",
+            Self::Checker => "checker",
         }
     }
 
@@ -59,7 +63,7 @@ impl Peer {
             Self::Bbolt => "go.etcd.io/bbolt/cmd/bbolt",
             Self::Versitygw => "github.com/versity/versitygw/cmd/versitygw",
             Self::Benchmark => "go.etcd.io/etcd/v3/tools/benchmark",
-            Self::Goclient => ".",
+            Self::Goclient | Self::Checker => ".",
         }
     }
 }

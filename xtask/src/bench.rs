@@ -13,6 +13,9 @@ pub(crate) struct BenchArguments {
     /// A small run of a few minutes, to see that everything works.
     #[arg(long)]
     quick: bool,
+    /// Members of a cluster; with more than one, what a cluster does is measured.
+    #[arg(long, default_value_t = 1)]
+    members: u8,
     /// Replace the table in docs/performance.md.
     #[arg(long)]
     write: bool,
@@ -43,6 +46,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode> {
     let target = target_dir(&root)?;
     let mut bench = Command::new(target.join("debug/bench"));
     bench.env("HOLDFAST_TEST_PROGRAM", target.join("release/holdfast"));
+    bench.arg("--members").arg(arguments.members.to_string());
     if arguments.quick {
         bench.arg("--quick");
     }

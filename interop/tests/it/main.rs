@@ -5,6 +5,7 @@
     reason = "tests assert, and read JSON by name"
 )]
 
+mod cluster;
 mod differential;
 mod etcdctl;
 mod go_client;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::flags::{self, Shape, Use, Values};
@@ -10,6 +12,7 @@ use super::{
     AutoCompaction, ClusterState, Invocation, ListenUrl, LogLevel, StoreOptions, UsageError,
     features, file, value,
 };
+use crate::consensus::peer::BoundDialer;
 
 /// Most members an initial cluster may name.
 const MEMBERS_MAX: usize = 64;
@@ -45,10 +48,23 @@ pub(super) fn invocation(
     if let Some(text) = values.get("feature-gates") {
         options.features = features::read(text, &mut warnings)?;
     }
+    if options.features.binds_peer_address
+        && let Some(local) = own_address(&options.cluster.advertise_peer_urls)
+    {
+        options.peer_dialer = Arc::new(BoundDialer { local });
+    }
     options.claimed_version = claimed;
     Ok(Invocation::Run {
         options: Box::new(options),
         warnings,
+    })
+}
+
+/// The first address among this member's peer URLs.
+fn own_address(peer_urls: &[String]) -> Option<IpAddr> {
+    peer_urls.iter().find_map(|url| {
+        let uri: http::Uri = url.parse().ok()?;
+        uri.host()?.trim_matches(['[', ']']).parse().ok()
     })
 }
 

@@ -40,7 +40,11 @@ pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Features, U
         let is_on = value::boolean("feature-gates", state.trim())?;
         match name.trim() {
             "StopGRPCServiceOnDefrag" => features.stops_serving_on_defrag = is_on,
-            "AllAlpha" => features.stops_serving_on_defrag |= is_on,
+            "SetMemberLocalAddr" => features.binds_peer_address = is_on,
+            "AllAlpha" => {
+                features.stops_serving_on_defrag |= is_on;
+                features.binds_peer_address |= is_on;
+            }
             name if ALWAYS_ON.contains(&name) && is_on => {}
             name if GATES.contains(&name) => {
                 warnings.push(format!("the feature gate {name} has no effect"));

@@ -139,6 +139,9 @@ pub struct RaftOptions {
 pub struct Features {
     /// `StopGRPCServiceOnDefrag`: the health service says no while a defragmentation runs.
     pub stops_serving_on_defrag: bool,
+    /// `SetMemberLocalAddr`: other members are called from the address of the first of
+    /// `--initial-advertise-peer-urls` that is one; unlike in etcd also from a loopback address.
+    pub binds_peer_address: bool,
 }
 
 /// Least severe log line written.

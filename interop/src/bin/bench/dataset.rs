@@ -33,7 +33,7 @@ pub(crate) fn measure(
         "--sequential-keys",
         &space,
     ];
-    let filled = load::run(peers, &server, 200, scale.keys, &fill)?;
+    let filled = load::run(peers, &load::Servers::one(&server), 200, scale.keys, &fill)?;
     figures.set(kind, Figure::FillRate, filled.rate);
     figures.set(
         kind,

@@ -30,13 +30,22 @@ pub(crate) enum Figure {
     Restore,
     SealedBackup,
     Drill,
+    ClusterPutRate,
+    ClusterPutP99,
+    ClusterPutCpu,
+    ClusterRangeRate,
+    ClusterRangeP99,
+    ClusterRangeCpu,
+    Failover,
+    CatchUp,
 }
 
 use Figure::{
-    Disk, Drill, FillRate, HashKv, Memory, MemoryPeak, PutManyCpu, PutManyP99, PutManyRate,
-    PutOneP50, PutOneP99, PutOneRate, RangeManyCpu, RangeManyP99, RangeManyRate, RangeOneP50,
-    Restart, Restore, SealedBackup, SerializableCpu, SerializableRate, SnapshotSave,
-    SnapshotStatus,
+    CatchUp, ClusterPutCpu, ClusterPutP99, ClusterPutRate, ClusterRangeCpu, ClusterRangeP99,
+    ClusterRangeRate, Disk, Drill, Failover, FillRate, HashKv, Memory, MemoryPeak, PutManyCpu,
+    PutManyP99, PutManyRate, PutOneP50, PutOneP99, PutOneRate, RangeManyCpu, RangeManyP99,
+    RangeManyRate, RangeOneP50, Restart, Restore, SealedBackup, SerializableCpu, SerializableRate,
+    SnapshotSave, SnapshotStatus,
 };
 
 impl Figure {
@@ -46,12 +55,12 @@ impl Figure {
             PutOneRate => "put, 1 client, per second",
             PutOneP50 => "put, 1 client, median (ms)",
             PutOneP99 => "put, 1 client, p99 (ms)",
-            PutManyRate => "put, 1,000 clients, per second",
-            PutManyP99 => "put, 1,000 clients, p99 (ms)",
+            PutManyRate | ClusterPutRate => "put, 1,000 clients, per second",
+            PutManyP99 | ClusterPutP99 => "put, 1,000 clients, p99 (ms)",
             PutManyCpu => "put, server CPU per operation (us)",
             RangeOneP50 => "linearizable range, 1 client, median (ms)",
-            RangeManyRate => "linearizable range, 1,000 clients, per second",
-            RangeManyP99 => "linearizable range, 1,000 clients, p99 (ms)",
+            RangeManyRate | ClusterRangeRate => "linearizable range, 1,000 clients, per second",
+            RangeManyP99 | ClusterRangeP99 => "linearizable range, 1,000 clients, p99 (ms)",
             RangeManyCpu => "linearizable range, server CPU per operation (us)",
             SerializableRate => "serializable range, 1,000 clients, per second",
             SerializableCpu => "serializable range, server CPU per operation (us)",
@@ -66,13 +75,21 @@ impl Figure {
             Restore => "restore (s)",
             SealedBackup => "sealed backup (s)",
             Drill => "drill (s)",
+            ClusterPutCpu => "put, CPU of all members per operation (us)",
+            ClusterRangeCpu => "linearizable range, CPU of all members per operation (us)",
+            Failover => "kill -9 of the leader to the next write, median of 5 (s)",
+            CatchUp => "an empty-handed follower to the newest revision (s)",
         }
     }
 
     /// The first target for ours/etcd: at least, or at most.
     const fn target(self) -> Option<Target> {
         match self {
-            PutManyRate | RangeManyRate => Some(Target::AtLeast(1.2)),
+            PutManyRate | RangeManyRate | ClusterPutRate | ClusterRangeRate => {
+                Some(Target::AtLeast(1.2))
+            }
+            ClusterPutCpu | ClusterRangeCpu | CatchUp => Some(Target::AtMost(0.7)),
+            Failover => Some(Target::AtMost(1.0)),
             PutManyCpu | RangeManyCpu | SnapshotSave | SnapshotStatus | HashKv | Restore => {
                 Some(Target::AtMost(0.6))
             }

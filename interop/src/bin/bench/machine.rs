@@ -2,8 +2,26 @@
 
 use anyhow::{Context as _, Result};
 
-const BEGIN: &str = "<!-- bench: begin -->";
-const END: &str = "<!-- bench: end -->";
+/// A part of the page that a run replaces.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Section {
+    /// One member.
+    Single,
+    /// Several.
+    Cluster,
+}
+
+impl Section {
+    const fn marks(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Single => ("<!-- bench: begin -->", "<!-- bench: end -->"),
+            Self::Cluster => (
+                "<!-- bench of a cluster: begin -->",
+                "<!-- bench of a cluster: end -->",
+            ),
+        }
+    }
+}
 
 /// One line: processor, cores, memory, kernel.
 pub(crate) fn describe() -> String {
@@ -25,13 +43,14 @@ pub(crate) fn describe() -> String {
     )
 }
 
-/// `page` with the text between its two marks replaced.
-pub(crate) fn replace_section(page: &str, section: &str) -> Result<String> {
+/// `page` with the text between the two marks of a section replaced.
+pub(crate) fn replace_section(page: &str, section: Section, text: &str) -> Result<String> {
+    let (begin, end) = section.marks();
     let (before, rest) = page
-        .split_once(BEGIN)
+        .split_once(begin)
         .context("the page has no begin mark")?;
-    let (_, after) = rest.split_once(END).context("the page has no end mark")?;
-    Ok(format!("{before}{BEGIN}\n{section}\n{END}{after}"))
+    let (_, after) = rest.split_once(end).context("the page has no end mark")?;
+    Ok(format!("{before}{begin}\n{text}\n{end}{after}"))
 }
 
 #[cfg(test)]
@@ -40,8 +59,11 @@ mod tests {
 
     #[test]
     fn only_the_text_between_the_marks_is_replaced() {
-        let page = format!("# A\n{BEGIN}\nold\n{END}\nkept\n");
-        let new = replace_section(&page, "new").unwrap();
-        assert_eq!(new, format!("# A\n{BEGIN}\nnew\n{END}\nkept\n"));
+        for section in [Section::Single, Section::Cluster] {
+            let (begin, end) = section.marks();
+            let page = |text: &str| format!("# A\n{begin}\n{text}\n{end}\nkept\n");
+            let new = replace_section(&page("old"), section, "new").unwrap();
+            assert_eq!(new, page("new"));
+        }
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use holdfast_interop::peers::Peers;
 use holdfast_interop::server::Kind;
 
+mod cluster;
 mod dataset;
 mod figures;
 mod load;
@@ -15,6 +16,7 @@ mod pipeline;
 mod usage;
 
 use figures::Figures;
+use machine::Section;
 
 /// How much to do.
 #[derive(Debug, Clone, Copy)]
@@ -43,24 +45,41 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let scale = if has("--quick") { QUICK } else { FULL };
-    let page = arguments.iter().position(|argument| argument == "--write");
-    let page = page.map(|at| arguments.get(at + 1).context("--write needs a path"));
+    let value = |flag: &str| {
+        let at = arguments.iter().position(|argument| argument == flag)?;
+        Some(
+            arguments
+                .get(at + 1)
+                .with_context(|| format!("{flag} needs a value")),
+        )
+    };
+    let page = value("--write").transpose()?.map(PathBuf::from);
+    let members = match value("--members").transpose()? {
+        Some(members) => members.parse().context("--members")?,
+        None => 1_usize,
+    };
     let peers = Peers::get().context("Go is needed to build etcd's load generator")?;
     let mut figures = Figures::default();
     for kind in [Kind::Etcd, Kind::Holdfast] {
-        load::measure(&peers, kind, scale, &mut figures)?;
-        dataset::measure(&peers, kind, scale, &mut figures)?;
+        if members > 1 {
+            cluster::measure(&peers, kind, members, scale, &mut figures)?;
+        } else {
+            load::measure(&peers, kind, scale, &mut figures)?;
+            dataset::measure(&peers, kind, scale, &mut figures)?;
+        }
     }
+    let section = if members > 1 {
+        Section::Cluster
+    } else {
+        Section::Single
+    };
     let machine = machine::describe();
     let table = figures.table();
     println!("{machine}\n\n{table}");
     if let Some(path) = page {
-        let path = PathBuf::from(path?);
         let text = std::fs::read_to_string(&path)?;
-        std::fs::write(
-            &path,
-            machine::replace_section(&text, &format!("{machine}\n\n{table}"))?,
-        )?;
+        let new = machine::replace_section(&text, section, &format!("{machine}\n\n{table}"))?;
+        std::fs::write(&path, new)?;
     }
     Ok(())
 }

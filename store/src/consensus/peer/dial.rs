@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use http::Uri;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
 /// A connection to a peer.
 pub trait PeerStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -32,6 +33,37 @@ impl PeerDialer for TcpDialer {
         let host = host.to_owned();
         Box::pin(async move {
             let stream = TcpStream::connect((host.as_str(), port)).await?;
+            stream.set_nodelay(true)?;
+            let stream: Box<dyn PeerStream> = Box::new(stream);
+            Ok(stream)
+        })
+    }
+}
+
+/// Connections over TCP from one address of this host, so that peers and firewalls know the member
+/// by it.
+#[derive(Debug, Clone, Copy)]
+pub struct BoundDialer {
+    /// The address connected from.
+    pub local: IpAddr,
+}
+
+impl PeerDialer for BoundDialer {
+    fn dial(&self, host: &str, port: u16) -> Dialing {
+        let (local, host) = (self.local, host.to_owned());
+        Box::pin(async move {
+            let found = lookup_host((host.as_str(), port)).await?;
+            let mut of_kind = found.filter(|address| address.is_ipv4() == local.is_ipv4());
+            let address = of_kind.next().ok_or_else(|| {
+                let text = format!("{host} has no address that {local} could connect to");
+                io::Error::new(io::ErrorKind::AddrNotAvailable, text)
+            })?;
+            let socket = match local {
+                IpAddr::V4(_) => TcpSocket::new_v4()?,
+                IpAddr::V6(_) => TcpSocket::new_v6()?,
+            };
+            socket.bind((local, 0).into())?;
+            let stream = socket.connect(address).await?;
             stream.set_nodelay(true)?;
             let stream: Box<dyn PeerStream> = Box::new(stream);
             Ok(stream)

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 
 use self::link::{Link, LinkTimes};
 
-pub use dial::{Dialing, PeerDialer, PeerStream, TcpDialer};
+pub use dial::{BoundDialer, Dialing, PeerDialer, PeerStream, TcpDialer};
 pub(crate) use forward::{Forwarded, LeaderCalls};
 pub(crate) use handshake::Identity;
 pub use handshake::PEER_PROTOCOL;

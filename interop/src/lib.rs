@@ -6,7 +6,6 @@
 
 pub mod client;
 pub mod cluster;
-
 pub mod etcdctl;
 pub mod golden;
 pub mod history;

@@ -39,14 +39,9 @@ pub(super) async fn start(
         ids,
         founding,
     } = Home::take(&options)?;
-    let space = Arc::new(Space::new(layout.root(), options.reserve_bytes));
-    check_space(&space);
+    let space = space(&layout, &options);
     let leases = Arc::new(LeaseClock::new(options.leases.clone()));
-    let sink = Arc::new(LeaseSink {
-        leases: Arc::clone(&leases),
-        events,
-    });
-    let (applier, state) = open_state(&layout, &options, &space, sink).await?;
+    let (applier, state) = open_state(&layout, &options, &space, &leases, events).await?;
     let fatal = watch::Sender::new(None);
     let (apply, apply_thread) = consensus::spawn_apply(
         applier,
@@ -281,18 +276,25 @@ fn begin_founding(layout: &Layout) -> Result<(), Error> {
     layout.remove_unfinished()
 }
 
-fn check_space(space: &Space) {
+fn space(layout: &Layout, options: &MemberOptions) -> Arc<Space> {
+    let space = Space::new(layout.root(), options.reserve_bytes);
     if let Err(error) = space.check() {
         tracing::warn!(%error, "cannot look at the free space of the data directory");
     }
+    Arc::new(space)
 }
 
 async fn open_state(
     layout: &Layout,
     options: &MemberOptions,
     space: &Arc<Space>,
-    sink: Arc<LeaseSink>,
+    leases: &Arc<LeaseClock>,
+    events: Arc<dyn EventSink>,
 ) -> Result<(Applier, Arc<State>), Error> {
+    let sink = Arc::new(LeaseSink {
+        leases: Arc::clone(leases),
+        events,
+    });
     let state_options = StateOptions {
         quota_bytes: options.quota_bytes,
         cache_bytes: options.cache_bytes,

@@ -111,6 +111,20 @@ pub enum Error {
     /// More learners than allowed.
     #[error("too many learner members in cluster")]
     TooManyLearners,
+    /// The data directory of a member that has been removed.
+    #[error(
+        "the member has been permanently removed from the cluster: {} holds what is left of member \
+         {member} of cluster {cluster}; to bring it back, add a member (`etcdctl member add`) and \
+         start it with an empty --data-dir", path.display()
+    )]
+    MemberRemoved {
+        /// The data directory.
+        path: PathBuf,
+        /// The member's id, in hexadecimal.
+        member: String,
+        /// The cluster's id, in hexadecimal.
+        cluster: String,
+    },
     /// More voting members than a cluster may have.
     #[error("a cluster has at most 7 voting members: remove one first")]
     TooManyMembers,
@@ -295,6 +309,7 @@ impl Error {
             | Self::LearnerNotReady
             | Self::TooManyLearners
             | Self::TooManyMembers
+            | Self::MemberRemoved { .. }
             | Self::ClusterIdMismatch
             | Self::BadLeaderTransferee
             | Self::NotCapable

@@ -67,6 +67,11 @@ async fn serve(options: StoreOptions, warnings: &[String]) -> Result<ExitCode, F
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
     };
+    if failed.is_some() && server.member().is_removed() {
+        // As etcd: nothing is wrong, and starting it again would change nothing.
+        drop(server.stop().await);
+        return Ok(ExitCode::Done);
+    }
     if let Some(reason) = failed {
         let damage = server.member().state().damage();
         tracing::error!(reason, "the member cannot go on");

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::context::blocking;
 use crate::apply::LogPosition;
-use crate::consensus::peer::to_refusal;
+use crate::consensus::peer::{change_from_request, to_refusal};
 use crate::error::Error;
 use crate::lease::LeaseId;
 use crate::member::Member;
@@ -161,8 +161,17 @@ impl Peer for PeerService {
         &self,
         request: Request<proto::ReconfigureRequest>,
     ) -> Result<Response<proto::ReconfigureResponse>, Status> {
+        use proto::reconfigure_response::Result as Answer;
         self.admit(request.metadata())?;
-        Err(Status::unimplemented("the membership is not changed yet"))
+        let change = change_from_request(request.into_inner()).ok_or_else(|| {
+            Status::invalid_argument("a change of the membership that is unknown")
+        })?;
+        let result = match self.member.reconfigure_for_peer(&change).await {
+            Ok(at) => Answer::Position(position(at)),
+            Err(error) => Answer::Refusal(refusal(&error)),
+        };
+        let result = Some(result);
+        Ok(Response::new(proto::ReconfigureResponse { result }))
     }
 
     async fn lease_renew(

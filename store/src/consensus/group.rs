@@ -53,7 +53,7 @@ pub(crate) struct GroupStatus {
 pub(crate) struct Group {
     pub(super) id: u64,
     pub(super) raft: Raft<TypeConfig, Machine>,
-    peers: Peers,
+    pub(super) peers: Peers,
     calls: PeerCalls,
     outbox: Arc<Outbox>,
     leadership: Leadership,
@@ -147,6 +147,11 @@ impl Group {
             return Err(Error::LeaderChanged);
         }
         self.member_calls(leader)
+    }
+
+    /// Returns once another member said that this one has been removed.
+    pub(crate) async fn told_removed(&self) {
+        self.peers.told_removed().await;
     }
 
     /// Another member of the group.

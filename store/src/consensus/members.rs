@@ -86,6 +86,28 @@ impl Group {
         }
     }
 
+    /// Hands the lead over to member `to`; returns once another member leads.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when this member still leads after a while.
+    pub(crate) async fn hand_over(&self, to: u64) -> Result<(), Error> {
+        self.raft
+            .trigger()
+            .transfer_leader(to)
+            .await
+            .map_err(|error| fatal(&error))?;
+        let own = self.id;
+        self.raft
+            .wait(Some(self.silence_max))
+            .metrics(
+                |metrics| metrics.current_leader.is_some_and(|leader| leader != own),
+                "another member leads",
+            )
+            .await
+            .or(Err(Error::Timeout))?;
+        Ok(())
+    }
+
     /// Whether this member leads and a member waits for its vote.
     fn owes_a_vote(&self) -> bool {
         let watched = self.raft.metrics();
@@ -155,6 +177,10 @@ impl Group {
         let condition = Precondition::LastMembershipLogId {
             last_membership_log_id: *decided_on.log_id(),
         };
+        let moved = match &step {
+            Step::Describe(id, node) => Some((*id, node.peer_urls.clone())),
+            Step::Append(_) | Step::HandOver => None,
+        };
         let written: Result<_, RaftError<TypeConfig, ClientWriteError<TypeConfig>>> = match step {
             Step::Append(membership) => {
                 let payload = Payload::Blank;
@@ -171,7 +197,13 @@ impl Group {
             Step::HandOver => return Err(Refusal::Overtaken),
         };
         match written {
-            Ok(written) => Ok(to_position(&written.log_id)),
+            Ok(written) => {
+                // Raft keeps the connections it has; they go to the new address when they break.
+                if let Some((id, urls)) = moved {
+                    drop(self.peers.leader(id, &urls));
+                }
+                Ok(to_position(&written.log_id))
+            }
             Err(RaftError::APIError(error)) => Err(refusal(error)),
             Err(RaftError::Fatal(_)) => Err(Refusal::Failed(Error::Stopped)),
         }

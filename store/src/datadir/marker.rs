@@ -27,6 +27,12 @@ pub struct Marker {
     pub cluster_id: String,
     /// The member's peer URLs when it was founded.
     pub peer_urls: Vec<String>,
+    /// Whether the member joined a running cluster: it founds none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joined: bool,
+    /// Whether the member has been removed from its cluster, for good.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
 }
 
 impl Marker {
@@ -38,6 +44,8 @@ impl Marker {
             member_id: member.to_string(),
             cluster_id: cluster.to_string(),
             peer_urls: peer_urls.to_vec(),
+            joined: false,
+            removed: false,
         }
     }
 

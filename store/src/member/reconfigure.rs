@@ -7,9 +7,12 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Member;
 use crate::apply::LogPosition;
+use crate::consensus::peer::Forwarded;
 use crate::consensus::{Change, Known, Reconfigured, Rules};
 use crate::error::Error;
 
+/// How long to wait for another leader before looking again.
+const LEADER_PAUSE: Duration = Duration::from_millis(20);
 /// How often the leader looks for members that wait for their vote.
 const VOTES_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -19,20 +22,57 @@ impl Member {
     ///
     /// After `Timeout` the change may still be done later, as in etcd.
     pub async fn reconfigure(&self, change: Change) -> Result<(), Error> {
-        let done = timeout(self.request_timeout(), self.reconfigure_here(&change)).await;
-        match done {
-            Ok(done) => done.map(drop),
-            Err(_) => Err(Error::Timeout),
-        }
-        .map_err(|error| self.explain(error))
+        let patience = self.request_timeout();
+        let attempts = async {
+            let mut leadership = self.inner.leadership.clone();
+            loop {
+                self.check_alive()?;
+                match self.reconfigure_once(&change, patience).await {
+                    // Nothing was done; there may be a leader in a moment.
+                    Err(Error::NotLeader | Error::NoLeader | Error::LeaderChanged) => {}
+                    Err(error) => return Err(error),
+                    Ok(position) => {
+                        return self.inner.group.applied(position.index, patience).await;
+                    }
+                }
+                let changed = timeout(LEADER_PAUSE, leadership.changed()).await;
+                if changed == Ok(false) {
+                    return Err(Error::Stopped);
+                }
+            }
+        };
+        let done = timeout(patience, attempts).await;
+        done.unwrap_or(Err(Error::Timeout))
+            .map_err(|error| self.explain(error))
     }
 
-    /// As [`Member::reconfigure`], on the leader and without a limit of time: where the change
-    /// stands in the log.
+    async fn reconfigure_once(
+        &self,
+        change: &Change,
+        patience: Duration,
+    ) -> Result<LogPosition, Error> {
+        if self.is_leader() {
+            return self.reconfigure_here(change).await;
+        }
+        let leader = self.inner.group.leader_calls()?;
+        match leader.reconfigure(change, patience).await {
+            Forwarded::Answered(answer) => answer,
+            Forwarded::NotTaken(_) => Err(Error::NoLeader),
+            Forwarded::Unknown => Err(Error::TimeoutDueToConnectionLost),
+        }
+    }
+
+    /// Changes the membership for another member, when this one leads.
+    pub(crate) async fn reconfigure_for_peer(&self, change: &Change) -> Result<LogPosition, Error> {
+        let done = timeout(self.request_timeout(), self.reconfigure_here(change)).await;
+        done.unwrap_or(Err(Error::Timeout))
+    }
+
+    /// On the leader, without a limit of time: where the change stands in the log.
     ///
     /// # Errors
     /// [`Error::NotLeader`] when nothing was done because this member does not lead.
-    pub(crate) async fn reconfigure_here(&self, change: &Change) -> Result<LogPosition, Error> {
+    async fn reconfigure_here(&self, change: &Change) -> Result<LogPosition, Error> {
         self.check_alive()?;
         let inner = &*self.inner;
         let _one_at_a_time = inner.reconfiguring.lock().await;
@@ -49,7 +89,14 @@ impl Member {
                 tracing::info!(?change, "the membership is changed");
                 Ok(position)
             }
-            Reconfigured::HandOverTo(_) => Err(Error::NotLeader),
+            Reconfigured::HandOverTo(id) => {
+                tracing::info!(
+                    to = format!("{id:x}"),
+                    "the leader is to be removed: hand over"
+                );
+                inner.group.hand_over(id).await?;
+                Err(Error::NotLeader)
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::handle::{Inner, Member, Owned, Tallies};
 use super::sink::LeaseSink;
-use super::{ClusterState, MemberOptions, admission, tasks};
+use super::{ClusterState, MemberOptions, admission, join, removed, tasks};
 use crate::apply::{Applier, EventSink, LogPosition, StateOptions};
 use crate::consensus::log::{LogIdentity, LogOptions, RaftLog};
 use crate::consensus::peer::Identity;
@@ -38,10 +38,14 @@ pub(super) async fn start(
         lock,
         ids,
         founding,
-    } = Home::take(&options)?;
+        joining,
+    } = Home::take(&options).await?;
     let space = space(&layout, &options);
     let leases = Arc::new(LeaseClock::new(options.leases.clone()));
     let (applier, state) = open_state(&layout, &options, &space, &leases, events).await?;
+    if state.is_removed(ids.member.0) {
+        return Err(removed::refusal(&options, ids.member, ids.cluster));
+    }
     let fatal = watch::Sender::new(None);
     let (apply, apply_thread) = consensus::spawn_apply(
         applier,
@@ -57,7 +61,7 @@ pub(super) async fn start(
     if founding {
         // Before the first message leaves: a member that has voted must never be founded again.
         apply.checkpoint().await?;
-        finish_founding(&layout, &options, &ids)?;
+        finish_founding(&layout, &options, &ids, joining)?;
     }
     let log_reader = log.reader();
     let (reader, snapshots) = (log.reader(), layout.snapshots());
@@ -97,7 +101,7 @@ pub(super) async fn start(
     let member = Member {
         inner: Arc::new(inner),
     };
-    let begun = begin(&member, &ids, queues).await;
+    let begun = begin(&member, &ids, joining, queues).await;
     stop_unless(member, begun).await
 }
 
@@ -119,18 +123,30 @@ struct Home {
     ids: ClusterIds,
     /// Whether it is made now.
     founding: bool,
+    /// Whether the member comes to a running cluster, which it must not found.
+    joining: bool,
 }
 
 impl Home {
-    fn take(options: &MemberOptions) -> Result<Self, Error> {
+    async fn take(options: &MemberOptions) -> Result<Self, Error> {
         let layout = Layout::new(&options.data_dir);
         let cluster = cluster_of(options);
         let (lock, state) = take_dir(&layout)?;
-        let ids = identify(&layout, options, &cluster, state)?;
         let founding = state != DirState::Complete;
-        if founding {
+        let (ids, joining) = if founding {
+            let is_new = options.cluster_state == ClusterState::New;
+            let ids = if is_new {
+                let ids = cluster.ids()?;
+                join::check_new(&cluster, &ids, &options.peer_dialer).await?;
+                ids
+            } else {
+                join::join(&cluster, &options.peer_dialer).await?
+            };
             begin_founding(&layout)?;
-        }
+            (ids, !is_new)
+        } else {
+            identify(&layout, options, &cluster)?
+        };
         consensus::remove_leftovers(&layout.snapshots()).map_err(|source| Error::Io {
             doing: "remove unfinished raft snapshots",
             source,
@@ -140,6 +156,7 @@ impl Home {
             lock,
             ids,
             founding,
+            joining,
         })
     }
 }
@@ -214,22 +231,12 @@ fn warn_of_onlookers(root: &Path) {
     }
 }
 
-/// Whose data it is or will be; data of another member is refused.
+/// Whose data it is, and whether it joined its cluster; data of another member is refused.
 fn identify(
     layout: &Layout,
     options: &MemberOptions,
     cluster: &NewCluster,
-    state: DirState,
-) -> Result<ClusterIds, Error> {
-    if state != DirState::Complete {
-        if options.cluster_state == ClusterState::Existing {
-            return Err(Error::Option {
-                option: "initial-cluster-state",
-                reason: "this version cannot join a running cluster: use new".to_owned(),
-            });
-        }
-        return cluster.ids();
-    }
+) -> Result<(ClusterIds, bool), Error> {
     let marker = Marker::read(layout)?;
     if marker.name != options.name {
         return Err(Error::Option {
@@ -246,13 +253,20 @@ fn identify(
             ),
         });
     }
+    if marker.removed {
+        return Err(removed::refusal(
+            options,
+            marker.member()?,
+            marker.cluster()?,
+        ));
+    }
     let mut ids = ClusterIds {
         member: marker.member()?,
         cluster: marker.cluster()?,
         members: Vec::new(),
     };
     let Ok(described) = cluster.ids() else {
-        return Ok(ids);
+        return Ok((ids, marker.joined));
     };
     if described.cluster == ids.cluster && described.member == ids.member {
         // Needed again when the member stopped before it was in the group.
@@ -264,7 +278,7 @@ fn identify(
             "the data directory's cluster is kept; the initial-cluster options describe another"
         );
     }
-    Ok(ids)
+    Ok((ids, marker.joined))
 }
 
 fn begin_founding(layout: &Layout) -> Result<(), Error> {
@@ -369,19 +383,34 @@ fn finish_founding(
     layout: &Layout,
     options: &MemberOptions,
     ids: &ClusterIds,
+    joined: bool,
 ) -> Result<(), Error> {
     let failed = |source| Error::Io {
         doing: "found the data directory",
         source,
     };
-    Marker::new(&options.name, ids.member, ids.cluster, &options.peer_urls).write(layout)?;
+    let marker = Marker {
+        joined,
+        ..Marker::new(&options.name, ids.member, ids.cluster, &options.peer_urls)
+    };
+    marker.write(layout)?;
     durable::remove_file(&layout.incomplete()).map_err(failed)
 }
 
 /// From a running group to a member that leads when it votes alone, or that waits for the others.
-async fn begin(member: &Member, ids: &ClusterIds, queues: tasks::Queues) -> Result<(), Error> {
+async fn begin(
+    member: &Member,
+    ids: &ClusterIds,
+    joining: bool,
+    queues: tasks::Queues,
+) -> Result<(), Error> {
     let inner = &member.inner;
     let is_begun = inner.group.is_begun().await?;
+    if !is_begun && joining {
+        // The leader knows where this member is and sends the log.
+        tasks::spawn(member, queues);
+        return Ok(());
+    }
     if !is_begun && ids.members.is_empty() {
         return Err(Error::Option {
             option: "initial-cluster",

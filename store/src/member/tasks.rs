@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::handle::Member;
-use super::{compactor, forward, reads, reconfigure, scrubber};
+use super::{compactor, forward, reads, reconfigure, removed, scrubber};
 use crate::command::{
     ClusterVersion, LeaseCheckpoint, LeaseCheckpoints, MemberAttributes, Request,
 };
@@ -67,6 +67,7 @@ pub(super) fn spawn(member: &Member, queues: Queues) {
     spawn_until_stopped(member, watch_space(member.clone()));
     spawn_until_stopped(member, watch_leader(member.clone()));
     spawn_until_stopped(member, watch_damage(member.clone()));
+    spawn_until_stopped(member, removed::watch(member.clone()));
     spawn_until_stopped(member, reconfigure::give_votes(member.clone()));
     spawn_until_stopped(member, limit_log(member.clone()));
     spawn_until_stopped(member, compactor::run(member.clone()));

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::super::context::Context;
 use super::{method_not_allowed, not_found, version};
+use crate::consensus::peer::{PEER_PROTOCOL, PEER_PROTOCOL_HEADER};
 
 /// A member, with the names and in the order of etcd's JSON.
 #[derive(Debug, Serialize)]
@@ -53,6 +54,11 @@ async fn members(State(context): State<Context>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "application/json".to_owned()),
         (HeaderName::from_static("x-etcd-cluster-id"), cluster_id),
+        // One that wants to join sees that this is no etcd.
+        (
+            HeaderName::from_static(PEER_PROTOCOL_HEADER),
+            PEER_PROTOCOL.to_string(),
+        ),
     ];
     (headers, body).into_response()
 }

@@ -91,7 +91,11 @@ pub(super) async fn dial_any(
     Err(failure)
 }
 
-async fn dial_url(dialer: &Arc<dyn PeerDialer>, url: &str) -> io::Result<Box<dyn PeerStream>> {
+/// Connects to `url`.
+pub(crate) async fn dial_url(
+    dialer: &Arc<dyn PeerDialer>,
+    url: &str,
+) -> io::Result<Box<dyn PeerStream>> {
     let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, text.to_owned());
     let uri: Uri = url.parse().or(Err(invalid("it is no URL")))?;
     if uri.scheme_str() != Some("http") {

@@ -8,6 +8,8 @@ use holdfast_proto::peer::v1 as proto;
 use tonic::{Code, ConnectError, Status};
 
 use super::super::machine::to_position;
+use super::super::reconfigure::Change;
+use super::change::to_request;
 use super::link::Link;
 use super::refusal::from_refusal;
 use super::{Peers, wire};
@@ -62,7 +64,7 @@ impl LeaderCalls {
         let count = commands.len();
         let request = proto::ProposeRequest { commands };
         let request = self.link.request_within(request, patience);
-        match call(self.link.appends().propose(request)).await {
+        match call(&self.link, self.link.appends().propose(request)).await {
             Forwarded::Answered(response) if response.proposed.len() == count => {
                 let answers = response
                     .proposed
@@ -85,7 +87,7 @@ impl LeaderCalls {
         let request = self
             .link
             .request_within(proto::ReadIndexRequest {}, patience);
-        let response = call(self.link.calls().read_index(request))
+        let response = call(&self.link, self.link.calls().read_index(request))
             .await
             .or_late()?;
         match response.result {
@@ -96,17 +98,18 @@ impl LeaderCalls {
     }
 
     /// Changes the membership on the leader.
-    #[expect(dead_code, reason = "asked for by the Cluster service of a follower")]
     pub(crate) async fn reconfigure(
         &self,
-        request: proto::ReconfigureRequest,
+        change: &Change,
         patience: Duration,
-    ) -> Forwarded<Result<proto::Reconfigured, Error>> {
+    ) -> Forwarded<Result<LogPosition, Error>> {
         use proto::reconfigure_response::Result as Answer;
-        let request = self.link.request_within(request, patience);
-        match call(self.link.calls().reconfigure(request)).await {
+        let request = self.link.request_within(to_request(change), patience);
+        match call(&self.link, self.link.calls().reconfigure(request)).await {
             Forwarded::Answered(response) => match response.result {
-                Some(Answer::Reconfigured(done)) => Forwarded::Answered(Ok(done)),
+                Some(Answer::Position(at)) => {
+                    Forwarded::Answered(Ok(to_position(&wire::from_log_id(at))))
+                }
                 Some(Answer::Refusal(refusal)) => Forwarded::Answered(Err(refused(refusal))),
                 None => Forwarded::Unknown,
             },
@@ -121,7 +124,7 @@ impl LeaderCalls {
         let request = self
             .link
             .request_within(proto::LeaseRenewRequest { id }, patience);
-        let response = call(self.link.calls().lease_renew(request))
+        let response = call(&self.link, self.link.calls().lease_renew(request))
             .await
             .or_late()?;
         match response.result {
@@ -141,7 +144,7 @@ impl LeaderCalls {
         use proto::lease_time_to_live_response::Result as Answer;
         let request = proto::LeaseTimeToLiveRequest { id, keys };
         let request = self.link.request_within(request, patience);
-        let response = call(self.link.calls().lease_time_to_live(request))
+        let response = call(&self.link, self.link.calls().lease_time_to_live(request))
             .await
             .or_late()?;
         match response.result {
@@ -162,7 +165,9 @@ impl LeaderCalls {
         let request = self
             .link
             .request_within(proto::HashKvRequest { revision }, patience);
-        let response = call(self.link.calls().hash_kv(request)).await.or_late()?;
+        let response = call(&self.link, self.link.calls().hash_kv(request))
+            .await
+            .or_late()?;
         match response.result {
             Some(Answer::Hash(hash)) => Ok(hash),
             Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
@@ -175,8 +180,12 @@ fn refused(refusal: i32) -> Error {
     from_refusal(proto::Refusal::try_from(refusal).unwrap_or(proto::Refusal::Internal))
 }
 
-async fn call<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Forwarded<T> {
-    match call.await {
+async fn call<T>(
+    link: &Link,
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Forwarded<T> {
+    let answer = call.await.inspect_err(|status| link.note(status));
+    match answer {
         Ok(response) => Forwarded::Answered(response.into_inner()),
         Err(status) if is_unsent(&status) => {
             tracing::debug!(%status, "a call did not reach the leader");

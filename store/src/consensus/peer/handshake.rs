@@ -3,19 +3,23 @@
 use parking_lot::Mutex;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::metadata::{MetadataMap, MetadataValue};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 use crate::datadir::identity::{ClusterId, MemberId};
 
 /// The version of the peer protocol.
 pub const PEER_PROTOCOL: u32 = 1;
 
-const PROTOCOL: &str = "holdfast-peer-protocol";
+/// Names the protocol, on calls and on `/members`.
+pub(crate) const PROTOCOL: &str = "holdfast-peer-protocol";
 const FROM: &str = "holdfast-from";
 const TO: &str = "holdfast-to";
 const CLUSTER: &str = "holdfast-cluster";
+/// On a refusal: the caller is no member any more and never will be.
+const REMOVED: &str = "holdfast-removed";
 /// A refused caller calls again and again; it is logged this often.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -77,12 +81,35 @@ impl Identity {
             )));
         }
         if is_removed(from) {
-            return Err(Status::failed_precondition(format!(
+            let mut refused = Status::failed_precondition(format!(
                 "member {from:x} has been removed from cluster {}",
                 self.cluster
-            )));
+            ));
+            let removed = MetadataValue::from(from);
+            refused.metadata_mut().insert(REMOVED, removed);
+            return Err(refused);
         }
         Ok(from)
+    }
+}
+
+/// Whether a peer has said that this member has been removed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Removed(watch::Sender<bool>);
+
+impl Removed {
+    /// Looks at the answer to a call.
+    pub(super) fn note(&self, status: &Status) {
+        if status.code() == Code::FailedPrecondition && status.metadata().contains_key(REMOVED) {
+            self.0.send_replace(true);
+        }
+    }
+
+    /// Returns once one has.
+    pub(super) async fn told(&self) {
+        let mut told = self.0.subscribe();
+        // The sender lives as long as `self`.
+        drop(told.wait_for(|told| *told).await);
     }
 }
 
@@ -147,8 +174,11 @@ mod tests {
         ];
         for (metadata, text) in cases {
             let refused = OWN.check(&metadata, |from| from == 0xe).unwrap_err();
-            assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+            assert_eq!(refused.code(), Code::FailedPrecondition);
             assert!(refused.message().contains(text), "{}", refused.message());
+            let removed = Removed::default();
+            removed.note(&refused);
+            assert_eq!(*removed.0.borrow(), text.contains("removed"), "{text}");
         }
     }
 }

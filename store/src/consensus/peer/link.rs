@@ -12,12 +12,12 @@ use holdfast_proto::peer::v1::peer_client::PeerClient;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
 use tower::service_fn;
 
 use super::dial::{PeerDialer, dial_any};
-use super::handshake::Identity;
+use super::handshake::{Identity, Removed};
 
 /// Bytes a message between members may have.
 pub(crate) const PEER_MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -56,6 +56,7 @@ pub(crate) struct Link {
     calls: Channel,
     appends: Channel,
     snapshots: Channel,
+    removed: Removed,
 }
 
 impl Link {
@@ -65,6 +66,7 @@ impl Link {
         urls: Vec<String>,
         dialer: &Arc<dyn PeerDialer>,
         times: LinkTimes,
+        removed: Removed,
     ) -> Self {
         let urls = Arc::new(Mutex::new(urls));
         Self {
@@ -74,7 +76,13 @@ impl Link {
             appends: channel(&urls, dialer, times),
             snapshots: channel(&urls, dialer, times),
             urls,
+            removed,
         }
+    }
+
+    /// Looks at a failed call: the peer may have said that this member has been removed.
+    pub(super) fn note(&self, status: &Status) {
+        self.removed.note(status);
     }
 
     /// The peer is reached at other URLs from the next connection on.

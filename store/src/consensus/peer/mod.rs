@@ -6,6 +6,7 @@
 //! and `receive` hand the calls of others to raft.
 
 mod append;
+mod change;
 mod dial;
 mod forward;
 mod handshake;
@@ -24,10 +25,12 @@ use parking_lot::Mutex;
 
 use self::link::{Link, LinkTimes};
 
+pub(crate) use change::from_request as change_from_request;
+pub(crate) use dial::dial_url;
 pub use dial::{BoundDialer, Dialing, PeerDialer, PeerStream, TcpDialer};
 pub(crate) use forward::{Forwarded, LeaderCalls};
-pub(crate) use handshake::Identity;
 pub use handshake::PEER_PROTOCOL;
+pub(crate) use handshake::{Identity, PROTOCOL as PEER_PROTOCOL_HEADER, Removed};
 pub(crate) use link::PEER_MESSAGE_BYTES_MAX;
 pub(crate) use refusal::to_refusal;
 pub(crate) use service::PeerCalls;
@@ -40,6 +43,7 @@ pub(crate) struct Peers {
     times: LinkTimes,
     snapshot_bytes_per_s: Option<u64>,
     links: Arc<Mutex<BTreeMap<u64, Arc<Link>>>>,
+    removed: Removed,
 }
 
 impl Peers {
@@ -54,6 +58,7 @@ impl Peers {
             times: LinkTimes::of(election_timeout),
             snapshot_bytes_per_s: None,
             links: Arc::default(),
+            removed: Removed::default(),
         }
     }
 
@@ -63,6 +68,11 @@ impl Peers {
         self
     }
 
+    /// Returns once a peer said that this member has been removed.
+    pub(crate) async fn told_removed(&self) {
+        self.removed.told().await;
+    }
+
     /// The way to member `id`, which is reached at `urls`.
     fn reach(&self, id: u64, urls: &[String]) -> Arc<Link> {
         let mut links = self.links.lock();
@@ -70,7 +80,15 @@ impl Peers {
             link.move_to(urls);
             return Arc::clone(link);
         }
-        let link = Link::new(self.own, id, urls.to_vec(), &self.dialer, self.times);
+        let removed = self.removed.clone();
+        let link = Link::new(
+            self.own,
+            id,
+            urls.to_vec(),
+            &self.dialer,
+            self.times,
+            removed,
+        );
         let link = Arc::new(link);
         links.insert(id, Arc::clone(&link));
         link

@@ -54,6 +54,7 @@ pub(super) fn failure(
     action: RPCTypes,
     patience: Duration,
 ) -> RPCError<TypeConfig> {
+    link.note(status);
     let text = || format!("member {:x}: {}", link.id, status.message());
     match status.code() {
         Code::DeadlineExceeded | Code::Cancelled => RPCError::Timeout(Timeout {

@@ -5,7 +5,7 @@ use holdfast_proto::peer::v1::Refusal;
 use crate::error::Error;
 
 /// Each error that crosses, and what it becomes on the other side.
-const TABLE: [(Refusal, fn() -> Error); 26] = [
+const TABLE: [(Refusal, fn() -> Error); 27] = [
     (Refusal::NotLeader, || Error::NotLeader),
     (Refusal::NoLeader, || Error::NoLeader),
     (Refusal::LeaderChanged, || Error::LeaderChanged),
@@ -30,6 +30,7 @@ const TABLE: [(Refusal, fn() -> Error); 26] = [
     (Refusal::MemberNotFound, || Error::MemberNotFound),
     (Refusal::MemberNotLearner, || Error::MemberNotLearner),
     (Refusal::LearnerNotReady, || Error::LearnerNotReady),
+    (Refusal::TooManyMembers, || Error::TooManyMembers),
     (Refusal::TooManyLearners, || Error::TooManyLearners),
     (Refusal::BadLeaderTransferee, || Error::BadLeaderTransferee),
     (Refusal::Compacted, || Error::Compacted),

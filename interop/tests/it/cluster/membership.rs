@@ -1,0 +1,172 @@
+//! `etcdctl member ...` against three members, as real etcd answers it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use holdfast_interop::cluster::Cluster;
+use holdfast_interop::peers::Peers;
+use holdfast_interop::server::Kind;
+use holdfast_interop::wait;
+
+use super::script::{Script, assert_alike};
+use crate::pair::our_kind;
+
+/// etcd believes in a connection once it is this old.
+const TRUSTED_AFTER: Duration = Duration::from_millis(5500);
+
+/// The text by which a removed member says why it ends.
+const REMOVED: &str = "the member has been permanently removed from the cluster";
+
+/// Runs `scenario` against three members of real etcd and of ours, and compares what was seen.
+fn compare(flags: &[&str], scenario: fn(&mut Cluster, &mut Script) -> Result<()>) -> Result<()> {
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
+    let mut seen = Vec::new();
+    for kind in [Kind::Etcd, our_kind()] {
+        let mut cluster = Cluster::start(&peers, kind, 3, flags)?;
+        let mut script = Script::default();
+        for (name, id) in cluster.members(0)? {
+            script.name(id, &name);
+        }
+        wait::pause(TRUSTED_AFTER);
+        let done = scenario(&mut cluster, &mut script);
+        done.with_context(|| script.lines().join("\n"))?;
+        seen.push(script);
+    }
+    assert_alike(&seen[0], &seen[1]);
+    Ok(())
+}
+
+/// Returns once a write through the member at `at` succeeds.
+fn wait_writable(cluster: &Cluster, at: usize) -> Result<()> {
+    let mut last = None;
+    let waited = wait::until("a write", wait::READY_MAX, || {
+        let put = cluster.ctl(at).run(&["put", "writable", "now"])?;
+        let is_done = put.code == 0;
+        last = Some(put);
+        Ok(is_done.then_some(()))
+    });
+    waited.with_context(|| format!("{last:?}"))
+}
+
+#[test]
+fn a_learner_is_added_serves_what_it_may_is_promoted_and_removed_as_in_etcd() -> Result<()> {
+    compare(&[], |cluster, script| {
+        for line in [
+            "member list",
+            "member list -w table",
+            "endpoint status --cluster",
+            "endpoint health --cluster",
+            "put k v",
+        ] {
+            script.step(cluster, 0, line)?;
+        }
+        let new = cluster.reserve()?;
+        cluster.reserve()?;
+        for line in [
+            "member add m3 --peer-urls=PEER(m3) --learner",
+            "member list",
+            "member add m4 --peer-urls=PEER(m4) --learner",
+            "member promote ID(added3)",
+        ] {
+            script.step(cluster, 1, line)?;
+        }
+        cluster.boot(new, &cluster.initial_cluster_of(&[0, 1, 2, 3]), "existing")?;
+        for line in [
+            "member list --consistency=s",
+            "get k",
+            "get k --consistency=s",
+            "put k other",
+            "del k",
+            "lease grant 100",
+            "lease list",
+            "compaction 2",
+            "alarm list",
+            "defrag",
+            "endpoint hashkv",
+            "endpoint health",
+        ] {
+            script.step(cluster, new, line)?;
+        }
+        let status = cluster.ctl(new).json(&["endpoint", "status"])?;
+        ensure!(status[0]["Status"]["isLearner"] == true, "{status}");
+        for line in [
+            "member list",
+            "member promote ID(added3)",
+            "member list",
+            "member promote ID(added3)",
+            "member promote ID(m1)",
+        ] {
+            script.step(cluster, 2, line)?;
+        }
+        wait_writable(cluster, new)?;
+        script.step(cluster, new, "get k")?;
+        script.step(cluster, 0, "member remove ID(added3)")?;
+        script.step(cluster, 0, "member list")?;
+        let status = cluster.wait_end(new, Duration::from_secs(30))?;
+        script.note(&format!(
+            "the removed member ended by itself: {}",
+            status.success()
+        ));
+        ensure!(cluster.log(new).contains(REMOVED), "{}", cluster.log(new));
+        script.step(cluster, 0, "member remove ID(added3)")?;
+        Ok(())
+    })
+}
+
+#[test]
+fn members_are_added_updated_and_removed_by_etcds_checks() -> Result<()> {
+    compare(&[], |cluster, script| {
+        cluster.reserve()?;
+        cluster.reserve()?;
+        for line in [
+            "member add m3 --peer-urls=PEER(m1)",
+            "member add m3 --peer-urls=http://nowhere",
+            "member add m3",
+            "member remove 1234567890abcdef",
+            "member promote 1234567890abcdef",
+            "member update 1234567890abcdef --peer-urls=PEER(m3)",
+            "member update ID(m1) --peer-urls=PEER(m2)",
+            "member remove nonsense",
+            "member add m3 --peer-urls=PEER(m3)",
+            "member list",
+            "member add m4 --peer-urls=PEER(m4)",
+            "member list",
+            "put k v",
+            "member remove ID(added4)",
+            "member update ID(added3) --peer-urls=PEER(m4)",
+            "member list",
+            "member remove ID(added3)",
+            "member list",
+        ] {
+            script.step(cluster, 0, line)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_change_that_would_cost_the_quorum_is_refused_as_in_etcd() -> Result<()> {
+    compare(&[], |cluster, script| {
+        cluster.reserve()?;
+        let others: Vec<usize> = (1..3).collect();
+        cluster.kill(2)?;
+        wait_writable(cluster, 0)?;
+        wait::pause(TRUSTED_AFTER);
+        ensure!(others.len() == 2);
+        for line in [
+            "member add m3 --peer-urls=PEER(m3)",
+            "member add m3 --peer-urls=PEER(m3) --learner",
+            "member remove ID(m1)",
+            "member remove ID(m2)",
+            "member list",
+            "endpoint status",
+            "member remove ID(m2)",
+            "put k v",
+        ] {
+            script.step(cluster, 0, line)?;
+        }
+        Ok(())
+    })
+}

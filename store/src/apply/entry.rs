@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use holdfast_proto::etcd::rpc;
 use holdfast_proto::store::v1::Command;
+use holdfast_proto::store::v1::command::Request;
 
 use crate::error::Error;
 
@@ -35,6 +36,73 @@ pub enum EntryPayload {
     Membership(Membership),
     /// A request.
     Command(Command),
+}
+
+/// What an entry asks for, under the name that etcd's metrics use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Operation {
+    Put,
+    DeleteRange,
+    Txn,
+    Compaction,
+    LeaseGrant,
+    LeaseRevoke,
+    LeaseCheckpoint,
+    Alarm,
+    ClusterMemberAttrSet,
+    ClusterVersionSet,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Put,
+        Self::DeleteRange,
+        Self::Txn,
+        Self::Compaction,
+        Self::LeaseGrant,
+        Self::LeaseRevoke,
+        Self::LeaseCheckpoint,
+        Self::Alarm,
+        Self::ClusterMemberAttrSet,
+        Self::ClusterVersionSet,
+    ];
+
+    /// What `entry` asks for; `None` for one without a request.
+    pub fn of(entry: &Entry) -> Option<Self> {
+        let EntryPayload::Command(command) = &entry.payload else {
+            return None;
+        };
+        command.request.as_ref().map(|request| match request {
+            Request::Put(_) => Self::Put,
+            Request::DeleteRange(_) => Self::DeleteRange,
+            Request::Txn(_) => Self::Txn,
+            Request::Compact(_) => Self::Compaction,
+            Request::LeaseGrant(_) => Self::LeaseGrant,
+            Request::LeaseRevoke(_) => Self::LeaseRevoke,
+            Request::LeaseCheckpoint(_) => Self::LeaseCheckpoint,
+            Request::Alarm(_) => Self::Alarm,
+            Request::MemberAttributes(_) => Self::ClusterMemberAttrSet,
+            Request::ClusterVersion(_) => Self::ClusterVersionSet,
+        })
+    }
+
+    /// etcd's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Put => "Put",
+            Self::DeleteRange => "DeleteRange",
+            Self::Txn => "Txn",
+            Self::Compaction => "Compaction",
+            Self::LeaseGrant => "LeaseGrant",
+            Self::LeaseRevoke => "LeaseRevoke",
+            Self::LeaseCheckpoint => "LeaseCheckpoint",
+            Self::Alarm => "Alarm",
+            Self::ClusterMemberAttrSet => "ClusterMemberAttrSet",
+            Self::ClusterVersionSet => "ClusterVersionSet",
+        }
+    }
 }
 
 /// Who votes and who learns.

@@ -14,7 +14,7 @@ mod step;
 
 pub use crate::backend::OpenStorage;
 pub use applier::{Applier, CompactionProgress, StateOptions};
-pub use entry::{Entry, EntryPayload, LogPosition, Membership, Outcome, Response, Seat};
+pub use entry::{Entry, EntryPayload, LogPosition, Membership, Operation, Outcome, Response, Seat};
 pub use install::{BUMPED_REVISION_MAX, Rewrite, build_state};
 pub(crate) use quota::fits;
 pub use quota::{LEASE_COST, QUOTA_DEFAULT_BYTES, put_cost, txn_cost};

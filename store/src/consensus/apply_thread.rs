@@ -21,7 +21,8 @@ use super::space::Space;
 use super::types::ApplyResponder;
 use super::upkeep::GivingBack;
 use super::waiters::Waiters;
-use crate::apply::{Applier, Entry, EntryPayload, LogPosition, Membership};
+use crate::apply::Operation as AppliedOperation;
+use crate::apply::{Applier, Entry, EntryPayload, LogPosition, Membership, Outcome};
 use crate::command::Request;
 use crate::error::Error;
 
@@ -406,7 +407,10 @@ impl Worker {
             .iter()
             .any(|entry| matches!(entry.payload, EntryPayload::Membership(_)));
         let mut waiting = self.shared.waiters.take(&batch.entries).into_iter();
+        let operations: Vec<_> = batch.entries.iter().map(AppliedOperation::of).collect();
+        let start = Instant::now();
         let outcomes = self.applier.apply(batch.entries)?;
+        self.observe(&operations, &outcomes, start.elapsed());
         self.compacting |= schedules_compaction;
         self.transactions += 1;
         self.note_undurable();
@@ -425,6 +429,24 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Tells how long each entry took: its share of the batch.
+    fn observe(
+        &self,
+        operations: &[Option<AppliedOperation>],
+        outcomes: &[Outcome],
+        elapsed: Duration,
+    ) {
+        let Some(observer) = &self.shared.observer else {
+            return;
+        };
+        let share = elapsed / u32::try_from(operations.len().max(1)).unwrap_or(u32::MAX);
+        for (operation, outcome) in operations.iter().zip(outcomes) {
+            if let Some(operation) = operation {
+                observer.applied(*operation, outcome.is_ok(), share);
+            }
+        }
     }
 
     pub(super) fn publish_position(&mut self) {

@@ -231,7 +231,7 @@ fn warn_of_onlookers(root: &Path) {
     }
 }
 
-/// Whose data it is, and whether it joined its cluster; data of another member is refused.
+/// Whose data it is, and whether it joined its cluster. The marker alone says so, as in etcd.
 fn identify(
     layout: &Layout,
     options: &MemberOptions,
@@ -239,19 +239,14 @@ fn identify(
 ) -> Result<(ClusterIds, bool), Error> {
     let marker = Marker::read(layout)?;
     if marker.name != options.name {
-        return Err(Error::Option {
-            option: "name",
-            reason: format!(
-                "{} holds the data of member {} ({}) of cluster {}, not of {}; start it with \
-                 --name {}, or use another --data-dir",
-                layout.root().display(),
-                marker.name,
-                marker.member_id,
-                marker.cluster_id,
-                options.name,
-                marker.name
-            ),
-        });
+        // As etcd: the id says whose data it is, and a name can change.
+        tracing::warn!(
+            path = %layout.root().display(),
+            founded_as = marker.name,
+            name = options.name,
+            member_id = marker.member_id,
+            "the data directory was founded under another name; the member takes the new one"
+        );
     }
     if marker.removed {
         return Err(removed::refusal(

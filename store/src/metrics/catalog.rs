@@ -178,6 +178,12 @@ pub const METRICS: &[Metric] = &[
         "Bytes written to the raft log since the start.",
     ),
     metric(
+        "etcd_disk_wal_write_duration_seconds",
+        Kind::Histogram,
+        "",
+        "Time to hand a batch of the raft log to the system, before its sync.",
+    ),
+    metric(
         "etcd_mvcc_db_total_size_in_bytes",
         Kind::Gauge,
         "",
@@ -242,6 +248,12 @@ pub const METRICS: &[Metric] = &[
         Kind::Gauge,
         "Local, Remote",
         "1 for each known member, this one included.",
+    ),
+    metric(
+        "etcd_server_apply_duration_seconds",
+        Kind::Histogram,
+        "op, success, version",
+        "Time to apply an entry of the raft log: the share of one in its batch.",
     ),
     metric(
         "etcd_server_client_requests_total",
@@ -344,6 +356,12 @@ pub const METRICS: &[Metric] = &[
         Kind::Histogram,
         "success, type",
         "Time to answer a unary request.",
+    ),
+    metric(
+        "etcd_server_slow_apply_total",
+        Kind::Counter,
+        "",
+        "Entries of the raft log that took more than 100 ms to apply.",
     ),
     metric(
         "etcd_server_slow_read_indexes_total",

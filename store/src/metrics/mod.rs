@@ -1,6 +1,7 @@
 //! Every metric of the store, in Prometheus' text form. Names that etcd has are etcd's; what is
 //! not measured is left out rather than invented.
 
+mod applies;
 mod catalog;
 mod clients;
 mod process;
@@ -13,7 +14,10 @@ pub use catalog::{Kind, METRICS, Metric};
 pub(crate) use clients::ClientRequests;
 pub(crate) use text::{CONTENT_TYPE, Exposition};
 
+use applies::Applies;
+
 use crate::api::CallCounters;
+use crate::apply::Operation;
 use crate::consensus::log::LogObserver;
 
 /// Upper bounds of the duration histograms, in seconds, as etcd's disk histograms: from 1 ms,
@@ -163,7 +167,9 @@ pub(crate) struct Metrics {
     pub(crate) lease_ttl_seconds: Histogram,
     pub(crate) range_seconds: Outcomes,
     pub(crate) wal_fsync_seconds: Histogram,
+    wal_write_seconds: Histogram,
     wal_bytes: Counter,
+    applies: Applies,
     commit_seconds: Histogram,
     pub(crate) snapshot_seconds: Histogram,
     pub(crate) defrag_seconds: Histogram,
@@ -184,7 +190,9 @@ impl Metrics {
             lease_ttl_seconds: Histogram::new(&TTL_BOUNDS),
             range_seconds: Outcomes::new(&READ_BOUNDS),
             wal_fsync_seconds: Histogram::new(&DISK_BOUNDS),
+            wal_write_seconds: Histogram::new(&DISK_BOUNDS),
             wal_bytes: Counter::default(),
+            applies: Applies::new(),
             commit_seconds: Histogram::new(&DISK_BOUNDS),
             snapshot_seconds: Histogram::new(&SCAN_BOUNDS),
             defrag_seconds: Histogram::new(&SCAN_BOUNDS),
@@ -218,6 +226,10 @@ impl Metrics {
                 &self.wal_fsync_seconds,
             ),
             (
+                "etcd_disk_wal_write_duration_seconds",
+                &self.wal_write_seconds,
+            ),
+            (
                 "etcd_disk_backend_commit_duration_seconds",
                 &self.commit_seconds,
             ),
@@ -240,6 +252,7 @@ impl Metrics {
         out.family("etcd_server_range_duration_seconds");
         self.range_seconds
             .write(out, "etcd_server_range_duration_seconds", &[]);
+        self.applies.write(out);
         self.clients.write(out);
         self.calls.write(out);
         process::write(out);
@@ -250,6 +263,14 @@ impl LogObserver for Metrics {
     fn synced(&self, elapsed: Duration, bytes: usize) {
         self.wal_fsync_seconds.observe(elapsed);
         self.wal_bytes.add(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    fn written(&self, elapsed: Duration) {
+        self.wal_write_seconds.observe(elapsed);
+    }
+
+    fn applied(&self, operation: Operation, is_success: bool, elapsed: Duration) {
+        self.applies.observe(operation, is_success, elapsed);
     }
 
     fn checkpointed(&self, elapsed: Duration) {

@@ -43,9 +43,37 @@ async fn health_and_version_answer_in_etcds_words() {
             "{path}"
         );
     }
-    assert_eq!(store.http("POST", "/health").await.0, 405);
     assert_eq!(store.http("GET", "/readyz/nothing").await.0, 404);
     assert_eq!(store.http("GET", "/nothing").await.0, 404);
+    store.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_version_are_read_with_get_alone_as_in_etcd() {
+    let store = Store::start().await;
+    for path in [
+        "/health",
+        "/livez",
+        "/livez/serializable_read",
+        "/readyz",
+        "/version",
+    ] {
+        for method in ["HEAD", "POST", "PUT", "DELETE"] {
+            assert_eq!(store.http(method, path).await.0, 405, "{method} {path}");
+        }
+        let silent = (200, String::new());
+        assert_eq!(store.http("OPTIONS", path).await, silent, "OPTIONS {path}");
+    }
+    for (method, path, code) in [
+        ("HEAD", "/metrics", 200),
+        ("POST", "/metrics", 200),
+        ("OPTIONS", "/metrics", 200),
+        ("HEAD", "/nothing", 404),
+        ("POST", "/nothing", 404),
+        ("OPTIONS", "/nothing", 200),
+    ] {
+        assert_eq!(store.http(method, path).await.0, code, "{method} {path}");
+    }
     store.stop().await;
 }
 
@@ -68,6 +96,9 @@ async fn metrics_carry_etcds_names_on_both_ports() {
         "etcd_server_version{server_version=\"3.7.3\"} 1",
         "etcd_cluster_version{cluster_version=\"3.7\"} 1",
         "# TYPE etcd_disk_wal_fsync_duration_seconds histogram",
+        "# TYPE etcd_disk_wal_write_duration_seconds histogram",
+        "etcd_server_apply_duration_seconds_count{success=\"true\",op=\"Put\",version=\"v3\"} 1",
+        "etcd_server_slow_apply_total 0",
         "grpc_server_started_total{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"} 1",
         "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"} 1",
     ] {

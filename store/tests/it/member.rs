@@ -374,16 +374,28 @@ async fn a_second_process_is_refused_with_the_holders_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_name_is_refused_and_told_which_one_to_use() {
+async fn an_existing_data_directory_takes_another_name_and_ignores_another_cluster_as_in_etcd() {
     let dir = TempDir::new().unwrap();
-    start(options(dir.path())).await.stop().await.unwrap();
+    let member = start(options(dir.path())).await;
+    let ids = (member.id(), member.cluster_id());
+    member.propose(put("k", b"v")).await.unwrap();
+    member.stop().await.unwrap();
     let other = MemberOptions {
         name: "other".to_owned(),
+        initial_cluster: vec![("third".to_owned(), vec!["http://localhost:2980".to_owned()])],
+        cluster_token: "another".to_owned(),
         ..options(dir.path())
     };
-    let error = Member::start(other, Arc::new(NoEvents)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("--name m0"), "{error}");
+    let member = start(other).await;
+    assert_eq!((member.id(), member.cluster_id()), ids);
+    assert_eq!(get(&member, "k").await.as_deref(), Some(b"v".as_slice()));
+    let members = member.state().members();
+    let [only] = members.as_slice() else {
+        panic!("{members:?}")
+    };
+    assert_eq!(only.name, "other");
+    assert_eq!(only.peer_urls, options(dir.path()).peer_urls);
+    member.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,21 +4,29 @@ mod health;
 mod metrics;
 mod peer;
 
+use std::time::Duration;
+
 use axum::Router;
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::extract::{Request, State};
+use axum::handler::Handler;
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, any, get};
 
 use super::context::Context;
 use super::maintenance::storage_version;
 
 pub(super) use peer::add_peer_paths;
 
+/// The most of a call to an unknown service that is read before it is answered, and how long that
+/// is waited for.
+const UNKNOWN_CALL_BYTES_MAX: usize = 1 << 20;
+const UNKNOWN_CALL_PATIENCE: Duration = Duration::from_millis(200);
+
 /// Adds the HTTP paths of the client port.
 pub(super) fn add_client_paths(router: Router, context: &Context) -> Router {
     let paths = health_paths()
-        .route("/version", get(version))
+        .route("/version", only_get(version))
         .with_state(context.clone());
     router.merge(paths).fallback(not_found)
 }
@@ -30,14 +38,25 @@ pub(super) fn metrics_paths(context: &Context) -> Router {
 
 fn health_paths() -> Router<Context> {
     Router::new()
-        .route("/metrics", get(metrics::page))
-        .route("/health", get(health::health))
-        .route("/livez", get(health::livez))
-        .route("/livez/{check}", get(health::livez_check))
-        .route("/readyz", get(health::readyz))
-        .route("/readyz/{check}", get(health::readyz_check))
+        .route("/metrics", any(metrics::page).options(nothing))
+        .route("/health", only_get(health::health))
+        .route("/livez", only_get(health::livez))
+        .route("/livez/{check}", only_get(health::livez_check))
+        .route("/readyz", only_get(health::readyz))
+        .route("/readyz/{check}", only_get(health::readyz_check))
         .method_not_allowed_fallback(method_not_allowed)
 }
+
+/// GET, and nothing that stands for it, as in etcd: HEAD is refused. OPTIONS says nothing.
+fn only_get<H, T>(handler: H) -> MethodRouter<Context>
+where
+    H: Handler<T, Context>,
+    T: 'static,
+{
+    get(handler).head(method_not_allowed).options(nothing)
+}
+
+async fn nothing() {}
 
 async fn version(State(context): State<Context>) -> Response {
     let claimed = &context.options().claimed_version;
@@ -71,20 +90,29 @@ async fn method_not_allowed() -> Response {
 }
 
 /// A path nobody serves; to a gRPC client, a call that is not implemented.
-async fn not_found(headers: HeaderMap, uri: Uri) -> Response {
-    let is_grpc = headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-    if is_grpc {
-        let service = uri
-            .path()
-            .trim_start_matches('/')
-            .split('/')
-            .next()
-            .unwrap_or_default();
-        return tonic::Status::unimplemented(format!("unknown service {service}")).into_http();
+async fn not_found(request: Request) -> Response {
+    if *request.method() == Method::OPTIONS {
+        return StatusCode::OK.into_response();
     }
-    plain_error(StatusCode::NOT_FOUND, "404 page not found")
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    let is_grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    if !is_grpc {
+        return plain_error(StatusCode::NOT_FOUND, "404 page not found");
+    }
+    let path = request.uri().path().trim_start_matches('/');
+    let service = path.split('/').next().unwrap_or_default().to_owned();
+    // An answer to a call that is not read to its end may be lost with the stream's reset.
+    let body = axum::body::to_bytes(request.into_body(), UNKNOWN_CALL_BYTES_MAX);
+    if tokio::time::timeout(UNKNOWN_CALL_PATIENCE, body)
+        .await
+        .is_err()
+    {
+        tracing::debug!(
+            service,
+            "an unknown call goes on; it is answered before its end"
+        );
+    }
+    tonic::Status::unimplemented(format!("unknown service {service}")).into_http()
 }
 
 /// An error as Go's HTTP library writes it.

@@ -1,4 +1,5 @@
-//! The format does not change: a log written by the first version is read, and written, the same.
+//! The format does not change: a log is written as by the first that wrote its version, and a log
+//! of each version is read.
 
 use std::path::Path;
 
@@ -15,8 +16,9 @@ const IDENTITY: LogIdentity = LogIdentity {
     member: 0xfedc,
 };
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/raft-log/v1")
+fn golden(version: u32) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/raft-log");
+    folder.join(format!("v{version}"))
 }
 
 fn options(dir: &Path) -> LogOptions {
@@ -85,27 +87,34 @@ fn segments(dir: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn the_same_log_has_the_same_bytes_as_the_first_versions() {
+async fn the_same_log_has_the_same_bytes_as_the_first_of_its_version() {
+    let golden = golden(SEGMENT_VERSION);
     let dir = TempDir::new().unwrap();
     write(dir.path()).await;
     let written = segments(dir.path());
     if std::env::var_os("HOLDFAST_WRITE_GOLDEN").is_some() {
         for (name, bytes) in &written {
-            std::fs::write(golden().join(name), bytes).unwrap();
+            std::fs::write(golden.join(name), bytes).unwrap();
         }
     }
     assert_eq!(written.len(), 2);
     assert!(
-        written == segments(&golden()),
+        written == segments(&golden),
         "the bytes differ from {}",
-        golden().display()
+        golden.display()
     );
 }
 
 #[tokio::test]
-async fn a_log_of_the_first_version_is_read() {
+async fn a_log_of_each_version_is_read() {
+    for version in 1..=SEGMENT_VERSION {
+        assert_is_read(&golden(version)).await;
+    }
+}
+
+async fn assert_is_read(golden: &Path) {
     let dir = TempDir::new().unwrap();
-    for (name, bytes) in segments(&golden()) {
+    for (name, bytes) in segments(golden) {
         std::fs::write(dir.path().join(name), bytes).unwrap();
     }
     let mut log = RaftLog::open(&options(dir.path())).unwrap();

@@ -36,6 +36,7 @@ pub use segment::{LogIdentity, SEGMENT_VERSION};
 pub use store::{RaftLog, RaftLogReader};
 
 use super::space::Space;
+use crate::apply::Operation;
 use crate::datadir::durable;
 
 /// How a log is opened.
@@ -88,10 +89,16 @@ impl LogIo for DiskIo {
     }
 }
 
-/// Sees how long the log's syncs and the state's checkpoints take.
+/// Sees how long the log's writes and syncs, and the state's changes and checkpoints take.
 pub trait LogObserver: fmt::Debug + Send + Sync {
     /// A batch of `bytes` was written and became durable after `elapsed`.
     fn synced(&self, elapsed: Duration, bytes: usize);
+
+    /// A batch was handed to the system within `elapsed`; a sync may follow.
+    fn written(&self, _elapsed: Duration) {}
+
+    /// An entry was applied, as one of its batch, within `elapsed`.
+    fn applied(&self, _operation: Operation, _is_success: bool, _elapsed: Duration) {}
 
     /// The state became durable after `elapsed`, so that the log before it can go.
     fn checkpointed(&self, _elapsed: Duration) {}
@@ -115,7 +122,11 @@ pub enum LogError {
         what: String,
     },
     /// A segment is not there.
-    #[error("raft log segment missing: {}", segment.display())]
+    #[error(
+        "raft log segment missing: {}; it holds acknowledged writes: put the file back, or restore \
+         a backup into a new data directory",
+        segment.display()
+    )]
     Missing {
         /// The file that should be there.
         segment: PathBuf,

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::super::types::{Payload, Vote, log_id};
 use super::segment::SEGMENT_HEADER_BYTES;
-use super::tests::{append, entry};
+use super::tests::{append, entry, followed_at};
 use super::*;
 
 /// Smallest piece a disk writes whole.
@@ -223,6 +223,16 @@ fn wreck(before: &Disk, after: &Disk, random: &mut StdRng) -> Disk {
         let Some(new) = after.get(sequence) else {
             continue;
         };
+        let mut new = new.clone();
+        // That the next is there is said once it has its name.
+        let is_new = !before.contains_key(&(sequence + 1));
+        if is_new
+            && (*sequence == last || (sequence + 1 == last && random.random()))
+            && let Some(followed) = followed_at(&new, *sequence)
+        {
+            new[followed..].fill(0);
+        }
+        let new = &new;
         let is_whole = *sequence < last || removed > 0;
         *bytes = if is_whole {
             new.clone()

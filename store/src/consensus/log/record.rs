@@ -23,6 +23,9 @@ const KIND_TRUNCATE: u8 = 4;
 const KIND_PURGE: u8 = 5;
 const KIND_HEAD: u8 = 6;
 const KIND_END: u8 = 7;
+const KIND_FOLLOWED: u8 = 8;
+/// The newest kind.
+const KIND_MAX: u8 = KIND_FOLLOWED;
 
 /// What an entry's body holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +100,8 @@ pub(super) enum Record {
     Head(Head),
     /// The log goes on in the next segment.
     End,
+    /// The next segment has its name: it is missing when it is not there.
+    Followed,
 }
 
 /// A record found in a segment.
@@ -110,7 +115,7 @@ pub(super) struct Found {
 }
 
 /// The size of a record with a payload of `payload` bytes.
-pub(super) fn record_bytes(payload: usize) -> usize {
+pub(super) const fn record_bytes(payload: usize) -> usize {
     (RECORD_HEADER_BYTES + payload).next_multiple_of(RECORD_ALIGN)
 }
 
@@ -158,7 +163,7 @@ pub(super) fn decode(bytes: &[u8], place: Place) -> Option<Found> {
     let length = usize::try_from(fields.get_u32_le()).ok()?;
     let batch_start = fields.get_u32_le();
     let kind = fields.get_u8();
-    if kind == 0 || kind > KIND_END || fields.iter().any(|byte| *byte != 0) {
+    if kind == 0 || kind > KIND_MAX || fields.iter().any(|byte| *byte != 0) {
         return None;
     }
     let payload = rest.get(..length)?;
@@ -189,6 +194,7 @@ fn kind_of(record: &Record) -> u8 {
         Record::Purge(_) => KIND_PURGE,
         Record::Head(_) => KIND_HEAD,
         Record::End => KIND_END,
+        Record::Followed => KIND_FOLLOWED,
     }
 }
 
@@ -209,7 +215,7 @@ fn encode_payload(record: &Record, buffer: &mut Vec<u8>) {
             put_log_id(buffer, head.purged.as_ref());
             put_log_id(buffer, head.last.as_ref());
         }
-        Record::End => {}
+        Record::End | Record::Followed => {}
     }
 }
 
@@ -236,6 +242,7 @@ fn decode_payload(kind: u8, mut payload: &[u8]) -> Option<Record> {
             last: take_log_id(&mut payload)?,
         }),
         KIND_END => Record::End,
+        KIND_FOLLOWED => Record::Followed,
         _ => return None,
     };
     payload.is_empty().then_some(record)

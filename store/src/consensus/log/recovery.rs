@@ -1,18 +1,19 @@
 //! Reading the log back at start.
 //!
-//! Every segment but the last must be whole, up to its end record. In the last one, bytes that
-//! are not a record end the log: if they are the torn remains of the newest batch, which nobody
-//! was told about, they are cut; if a later batch follows them, acknowledged data is damaged and
-//! the member refuses to start, naming the segment and the offset.
+//! Every segment but the last must be whole, up to its end record; behind that it says, before
+//! anything in the next one is acknowledged, that the next one is there. In the last one, bytes
+//! that are not a record end the log: if they are the torn remains of the newest batch, which
+//! nobody was told about, they are cut; if a later batch follows them, acknowledged data is damaged
+//! and the member refuses to start, naming the segment and the offset.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::LogError;
 use super::index::{Index, Slot};
 use super::record::{self, Found, Place, RECORD_ALIGN, Record};
 use super::segment::{LogIdentity, SEGMENT_HEADER_BYTES, Segment};
+use super::{LogError, LogIo};
 use crate::datadir::durable;
 
 /// A log read back.
@@ -29,7 +30,11 @@ pub(super) struct Recovered {
 }
 
 /// Reads the log in `dir`.
-pub(super) fn recover(dir: &Path, identity: LogIdentity) -> Result<Recovered, LogError> {
+pub(super) fn recover(
+    dir: &Path,
+    identity: LogIdentity,
+    log_io: &dyn LogIo,
+) -> Result<Recovered, LogError> {
     let sequences = Segment::list(dir)?;
     let mut recovered = Recovered {
         index: Index::default(),
@@ -39,6 +44,7 @@ pub(super) fn recover(dir: &Path, identity: LogIdentity) -> Result<Recovered, Lo
         is_ended: false,
     };
     let mut previous = None;
+    let mut unnoted = None;
     for sequence in &sequences {
         if previous.is_some_and(|previous: u64| previous.checked_add(1) != Some(*sequence)) {
             let missing = previous.map_or(0, |previous| previous + 1);
@@ -59,8 +65,13 @@ pub(super) fn recover(dir: &Path, identity: LogIdentity) -> Result<Recovered, Lo
             recovered.active_highest = scanned.highest;
             recovered.active = Some((segment, scanned.end));
         } else {
+            unnoted = (!scanned.is_followed).then(|| (segment.clone(), scanned.end));
             recovered.closed.push((segment, scanned.highest));
         }
+    }
+    if let Some((segment, ended_at)) = unnoted {
+        // The crash came after the newest segment got its name.
+        segment.note_followed(ended_at, log_io)?;
     }
     Ok(recovered)
 }
@@ -69,6 +80,8 @@ struct Scanned {
     end: u64,
     highest: Option<u64>,
     is_ended: bool,
+    /// Whether it says that the next segment has its name.
+    is_followed: bool,
 }
 
 struct Scan<'a> {
@@ -125,15 +138,24 @@ impl<'a> Scan<'a> {
         let is_oldest = index.files.len() == 1;
         while let Some(found) = self.next_record() {
             if found.record == Record::End {
-                let end = offset_u64(self.offset + found.bytes);
+                self.offset += found.bytes;
+                let end = offset_u64(self.offset);
+                let next = self.next_record();
+                let is_followed = next.is_some_and(|next| next.record == Record::Followed);
+                if is_last && is_followed {
+                    let missing = self.segment.sequence.saturating_add(1);
+                    return Err(LogError::Missing {
+                        segment: Segment::path(self.dir, missing),
+                    });
+                }
                 if is_last {
-                    self.offset += found.bytes;
                     self.finish()?;
                 }
                 return Ok(Scanned {
                     end,
                     highest: self.highest,
                     is_ended: true,
+                    is_followed,
                 });
             }
             self.replay(index, &found, is_oldest)?;
@@ -150,6 +172,7 @@ impl<'a> Scan<'a> {
             end: offset_u64(self.offset),
             highest: self.highest,
             is_ended: false,
+            is_followed: false,
         })
     }
 
@@ -169,7 +192,7 @@ impl<'a> Scan<'a> {
                     return Err(self.damaged("the head record does not continue the last segment"));
                 }
             }
-            (_, true) | (Record::Head(_) | Record::End, false) => {
+            (_, true) | (Record::Head(_) | Record::End | Record::Followed, false) => {
                 return Err(self.damaged("a record stands where it must not"));
             }
             (Record::Entry(entry), false) => {

@@ -8,11 +8,14 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, BufMut as _};
 
+use super::record::{self, Place, Record};
 use super::{LogError, LogIo};
 use crate::datadir::durable;
 
 /// Version of the segment format.
-pub const SEGMENT_VERSION: u32 = 1;
+pub const SEGMENT_VERSION: u32 = 2;
+/// The oldest version that is read: its ended segments do not say that the next has its name.
+const SEGMENT_VERSION_MIN: u32 = 1;
 /// Bytes before the first record.
 pub(super) const SEGMENT_HEADER_BYTES: u64 = 64;
 /// The smallest segment.
@@ -89,6 +92,25 @@ impl Segment {
         })
     }
 
+    /// Notes durably, behind the end record at `ended_at`, that the next segment has its name.
+    /// Nothing in the next is acknowledged before.
+    pub(super) fn note_followed(&self, ended_at: u64, log_io: &dyn LogIo) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let place = Place {
+            segment: self.sequence,
+            offset: ended_at,
+        };
+        let batch_start = u32::try_from(ended_at).map_err(io::Error::other)?;
+        record::encode(&Record::Followed, place, batch_start, &mut bytes);
+        let len = u64::try_from(bytes.len()).map_err(io::Error::other)?;
+        if ended_at.saturating_add(len) > self.size {
+            // Version 1 kept no room for it.
+            return Ok(());
+        }
+        self.file.write_all_at(&bytes, ended_at)?;
+        log_io.sync(&self.file)
+    }
+
     /// Opens segment `sequence` and checks its header.
     pub(super) fn open(dir: &Path, sequence: u64, identity: LogIdentity) -> Result<Self, LogError> {
         let path = Self::path(dir, sequence);
@@ -111,7 +133,7 @@ impl Segment {
             return Err(damaged("the segment's header is not valid"));
         }
         let version = fields.get_u32_le();
-        if version != SEGMENT_VERSION {
+        if !(SEGMENT_VERSION_MIN..=SEGMENT_VERSION).contains(&version) {
             return Err(LogError::Version {
                 segment: path,
                 version,

@@ -52,7 +52,7 @@ impl RaftLog {
     /// Opens the log of `options`, or makes a new one.
     pub fn open(options: &LogOptions) -> Result<Self, LogError> {
         durable::private_dir_all(&options.dir)?;
-        let mut recovered = recovery::recover(&options.dir, options.identity)?;
+        let mut recovered = recovery::recover(&options.dir, options.identity, options.io.as_ref())?;
         recovery::check_complete(&options.dir, &recovered.index)?;
         let (segment, offset) = match recovered.active.take() {
             Some(active) => active,
@@ -78,7 +78,7 @@ impl RaftLog {
             } else {
                 offset
             },
-            is_ended: recovered.is_ended,
+            ended_at: recovered.is_ended.then_some(offset),
             segment,
             highest: recovered.active_highest,
             closed: recovered.closed,

@@ -153,6 +153,7 @@ async fn a_crash_between_the_end_of_a_segment_and_the_next_one_is_continued() {
     drop(log);
     // The entry that rolled the log over was not acknowledged yet: its segment never came to be.
     std::fs::remove_file(segment(dir.path(), 2)).unwrap();
+    forget_followed(&segment(dir.path(), 1), 1);
     for next in [index, index + 1] {
         let mut log = open(dir.path());
         append(&mut log, [entry(1, next, 10)]).await;
@@ -274,9 +275,64 @@ async fn damage_in_a_finished_segment_names_it_and_the_offset() {
     assert!(text.contains("0000000000000002.log"), "{text}");
 }
 
+/// Takes back that the finished segment at `path` says that the next one is there.
+pub(super) fn forget_followed(path: &Path, sequence: u64) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let followed = followed_at(&bytes, sequence).expect("a finished segment");
+    bytes[followed..].fill(0);
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Where a segment says that the next one is there.
+pub(super) fn followed_at(bytes: &[u8], sequence: u64) -> Option<usize> {
+    let mut at = usize::try_from(segment::SEGMENT_HEADER_BYTES).unwrap();
+    loop {
+        let place = record::Place {
+            segment: sequence,
+            offset: u64::try_from(at).unwrap(),
+        };
+        let found = record::decode(&bytes[at..], place)?;
+        if found.record == record::Record::Followed {
+            return Some(at);
+        }
+        at += found.bytes;
+    }
+}
+
 #[tokio::test]
-async fn a_missing_segment_is_refused_in_the_middle_and_at_the_start() {
-    for missing in [1, 3] {
+async fn a_segment_that_a_crash_left_without_a_word_in_the_one_before_is_missed_afterwards() {
+    let dir = TempDir::new().unwrap();
+    let mut log = open(dir.path());
+    let mut index = 0;
+    while segment::Segment::list(dir.path()).unwrap().len() < 2 {
+        index += 1;
+        append(&mut log, [entry(1, index, 4000)]).await;
+    }
+    drop(log);
+    forget_followed(&segment(dir.path(), 1), 1);
+    let log = open(dir.path());
+    assert_eq!(
+        contents(&log).await.len(),
+        usize::try_from(index).unwrap(),
+        "the crash lost nothing"
+    );
+    drop(log);
+    std::fs::remove_file(segment(dir.path(), 2)).unwrap();
+    let error = RaftLog::open(&options(dir.path())).unwrap_err();
+    assert!(matches!(error, LogError::Missing { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_missing_segment_is_refused_wherever_it_was() {
+    let newest = {
+        let dir = TempDir::new().unwrap();
+        let mut log = open(dir.path());
+        for index in 1..=80 {
+            append(&mut log, [entry(1, index, 4000)]).await;
+        }
+        segment::Segment::list(dir.path()).unwrap().len()
+    };
+    for missing in [1, 3, u64::try_from(newest).unwrap()] {
         let dir = TempDir::new().unwrap();
         let mut log = open(dir.path());
         for index in 1..=80 {
@@ -285,7 +341,10 @@ async fn a_missing_segment_is_refused_in_the_middle_and_at_the_start() {
         drop(log);
         std::fs::remove_file(segment(dir.path(), missing)).unwrap();
         let error = RaftLog::open(&options(dir.path())).unwrap_err();
-        assert!(matches!(error, LogError::Missing { .. }), "{error}");
+        let LogError::Missing { segment: named } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(named, segment(dir.path(), missing));
     }
 }
 

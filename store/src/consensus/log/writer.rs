@@ -31,6 +31,8 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 
 /// More than the payload of any record but an entry's; a generous bound saves a second encoding.
 const OTHER_BYTES_MAX: usize = 128;
+/// What ends a segment: the end record, and the one that says that the next has its name.
+const CLOSING_BYTES: usize = 2 * record::record_bytes(0);
 /// The largest record written where it is appended.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 /// After a sync as slow as this nothing is written where it is appended until one is faster.
@@ -158,8 +160,9 @@ pub(super) struct Writer {
     pub(super) segment: Segment,
     /// Where the next byte goes.
     pub(super) offset: u64,
-    /// Whether the segment has its end record already: a crash came before the next one began.
-    pub(super) is_ended: bool,
+    /// The offset behind the segment's end record, when it has one already: a crash came before
+    /// the next one began.
+    pub(super) ended_at: Option<u64>,
     pub(super) highest: Option<u64>,
     pub(super) closed: Vec<(Segment, Option<u64>)>,
     /// The log as its records so far leave it.
@@ -238,7 +241,7 @@ impl Writer {
 
     /// Whether a record of so many bytes fits into the segment.
     fn has_room(&self, bytes: usize) -> bool {
-        let needed = u64::try_from(bytes + record::record_bytes(0)).unwrap_or(u64::MAX);
+        let needed = u64::try_from(bytes + CLOSING_BYTES).unwrap_or(u64::MAX);
         self.next_place().offset.saturating_add(needed) <= self.segment.size
     }
 
@@ -319,7 +322,7 @@ impl Writer {
             _ => record::record_bytes(OTHER_BYTES_MAX),
         };
         if !self.has_room(needed) {
-            let needed = needed + record::record_bytes(0);
+            let needed = needed + CLOSING_BYTES;
             self.roll_over(u64::try_from(needed).map_err(io::Error::other)?)?;
         }
         let place = self.next_place();
@@ -330,12 +333,13 @@ impl Writer {
 
     /// Ends the segment and goes on in the spare.
     fn roll_over(&mut self, needed: u64) -> io::Result<()> {
-        if !self.is_ended {
+        if self.ended_at.is_none() {
             let place = self.next_place();
             let batch_start = u32::try_from(self.offset).map_err(io::Error::other)?;
             record::encode(&Record::End, place, batch_start, &mut self.buffer);
         }
         self.flush(true)?;
+        let ended_at = self.ended_at.unwrap_or(self.offset);
         let sequence = self.segment.sequence + 1;
         let mut first = Vec::new();
         let place = Place {
@@ -360,13 +364,14 @@ impl Writer {
             (&first, self.io.as_ref()),
         )?;
         self.spares.taken();
+        self.segment.note_followed(ended_at, self.io.as_ref())?;
         self.index
             .lock()
             .files
             .insert(sequence, Arc::clone(&next.file));
         let ended = std::mem::replace(&mut self.segment, next);
         self.closed.push((ended, self.highest));
-        self.is_ended = false;
+        self.ended_at = None;
         self.highest = self.head.last.map(|id| id.index);
         self.offset = start;
         Ok(())
@@ -375,11 +380,16 @@ impl Writer {
     /// Writes what is gathered and, when something needs it, waits until it is durable.
     fn flush(&mut self, needs_sync: bool) -> io::Result<()> {
         self.check()?;
+        let mut started = Instant::now();
         if !self.buffer.is_empty() {
             self.segment.file.write_all_at(&self.buffer, self.offset)?;
+            let written = Instant::now();
+            if let Some(observer) = &self.observer {
+                observer.written(written - started);
+            }
+            started = written;
         }
         if needs_sync {
-            let started = Instant::now();
             self.io.sync(&self.segment.file)?;
             self.last_sync = started.elapsed();
             if let Some(observer) = &self.observer {

@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(FILES, ["proto"])?;
     tonic_prost_build::configure()
         .bytes(".")
+        .codec_path("crate::codec::MessageCodec")
         .build_client(true)
         .build_server(true)
         .compile_fds(descriptors)?;

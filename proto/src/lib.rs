@@ -2,7 +2,9 @@
 //!
 //! [`etcd`] holds etcd's v3 API and the records etcd stores; [`store`] holds what the bundled store
 //! puts into its raft log, [`peer`] what its members say to each other, [`grpc`] gRPC's own health
-//! protocol. Nothing here has behaviour.
+//! protocol. Nothing here has behaviour, but for how messages become bytes ([`codec`]).
+
+pub mod codec;
 
 /// The generated modules, nested as the packages are (generated paths rely on it).
 mod generated {

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::types::{LogEntry, LogId, Vote, log_id};
-use super::record::{Head, Place};
+use super::super::types::{LogId, Vote, log_id};
+use super::record::{EntryRecord, Head, Place};
 
 /// Bytes of entries kept in memory once they are written: enough for what is about to be applied
 /// or replicated. What is older is read from the file.
@@ -29,8 +29,9 @@ pub(super) struct Index {
     /// Index of the first slot.
     first: u64,
     slots: VecDeque<Slot>,
-    /// The newest entries: a suffix of `slots`.
-    cache: VecDeque<LogEntry>,
+    /// The newest entries: a suffix of `slots`. As they are written: what they were made from may
+    /// hold on to much more memory.
+    cache: VecDeque<EntryRecord>,
     cache_bytes: usize,
     /// Entries of the cache that are not written yet.
     unwritten: usize,
@@ -41,7 +42,7 @@ pub(super) struct Index {
 
 /// How to get one entry.
 pub(super) enum Lookup {
-    Cached(Box<LogEntry>),
+    Cached(EntryRecord),
     Stored {
         index: u64,
         term: u64,
@@ -74,7 +75,7 @@ impl Index {
     }
 
     /// Adds an entry that is written (at recovery) or about to be (with its `entry`).
-    pub(super) fn push(&mut self, index: u64, slot: Slot, entry: Option<LogEntry>) {
+    pub(super) fn push(&mut self, index: u64, slot: Slot, entry: Option<EntryRecord>) {
         if self.slots.is_empty() {
             self.first = index;
         }
@@ -100,7 +101,7 @@ impl Index {
 
     fn evict_oldest(&mut self) {
         if let Some(entry) = self.cache.pop_front() {
-            let bytes = self.slot(entry.log_id.index).map_or(0, |slot| slot.bytes);
+            let bytes = self.slot(entry.index).map_or(0, |slot| slot.bytes);
             self.cache_bytes = self.cache_bytes.saturating_sub(bytes);
         }
     }
@@ -110,11 +111,7 @@ impl Index {
         let next = last.map_or(0, |id| id.index + 1);
         while self.next() > next && !self.slots.is_empty() {
             let index = self.next() - 1;
-            if self
-                .cache
-                .back()
-                .is_some_and(|entry| entry.log_id.index == index)
-            {
+            if self.cache.back().is_some_and(|entry| entry.index == index) {
                 let bytes = self.slot(index).map_or(0, |slot| slot.bytes);
                 self.cache_bytes = self.cache_bytes.saturating_sub(bytes);
                 self.cache.pop_back();
@@ -144,7 +141,7 @@ impl Index {
             if self
                 .cache
                 .front()
-                .is_some_and(|entry| entry.log_id.index == self.first)
+                .is_some_and(|entry| entry.index == self.first)
             {
                 self.evict_oldest();
             }
@@ -172,7 +169,7 @@ impl Index {
     pub(super) fn lookup(&self, range: Range<u64>, bytes_max: usize) -> Vec<Lookup> {
         let mut found = Vec::new();
         let mut bytes = 0;
-        let cache_first = self.cache.front().map(|entry| entry.log_id.index);
+        let cache_first = self.cache.front().map(|entry| entry.index);
         let (start, end) = (range.start.max(self.first), range.end.min(self.next()));
         for index in start..end {
             let Some(slot) = self.slot(index) else { break };
@@ -184,7 +181,7 @@ impl Index {
                 .and_then(|first| usize::try_from(index.checked_sub(first)?).ok())
                 .and_then(|at| self.cache.get(at));
             if let Some(entry) = cached {
-                found.push(Lookup::Cached(Box::new(entry.clone())));
+                found.push(Lookup::Cached(entry.clone()));
                 continue;
             }
             let Some(place) = slot.place else { break };

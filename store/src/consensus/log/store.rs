@@ -87,6 +87,7 @@ impl RaftLog {
             placed: Vec::new(),
             failed: None,
             last_sync: Duration::ZERO,
+            last_entries: 0,
         };
         let (desk, run) = Desk::new(writer, QUEUE_MAX);
         let thread = std::thread::Builder::new()
@@ -222,7 +223,7 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
                     place: None,
                     bytes,
                 };
-                index.push(record.index, slot, Some(entry));
+                index.push(record.index, slot, Some(record.clone()));
                 records.push(record);
             }
         }
@@ -368,9 +369,24 @@ fn to_record(entry: &LogEntry) -> io::Result<EntryRecord> {
     })
 }
 
+/// The way back: values are slices of the record's body.
+fn from_record(entry: EntryRecord) -> io::Result<LogEntry> {
+    let payload = match entry.body_kind {
+        BodyKind::Blank => Payload::Blank,
+        BodyKind::Command => {
+            Payload::Normal(Proposal::decode(entry.body).map_err(io::Error::other)?)
+        }
+        BodyKind::Membership => Payload::Membership(decode_plain_membership(&entry.body)?),
+    };
+    Ok(LogEntry {
+        log_id: log_id(entry.term, entry.index),
+        payload,
+    })
+}
+
 fn load(found: Lookup) -> io::Result<LogEntry> {
     let (index, term, place, bytes, file) = match found {
-        Lookup::Cached(entry) => return Ok(*entry),
+        Lookup::Cached(entry) => return from_record(entry),
         Lookup::Stored {
             index,
             term,
@@ -392,17 +408,7 @@ fn load(found: Lookup) -> io::Result<LogEntry> {
     };
     match record::decode(&buffer, place).map(|found| found.record) {
         Some(Record::Entry(entry)) if entry.index == index && entry.term == term => {
-            let payload = match entry.body_kind {
-                BodyKind::Blank => Payload::Blank,
-                BodyKind::Command => {
-                    Payload::Normal(Proposal::decode(entry.body).or(Err(damaged()))?)
-                }
-                BodyKind::Membership => Payload::Membership(decode_plain_membership(&entry.body)?),
-            };
-            Ok(LogEntry {
-                log_id: log_id(term, index),
-                payload,
-            })
+            from_record(entry).or(Err(damaged()))
         }
         _ => Err(damaged()),
     }

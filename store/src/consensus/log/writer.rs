@@ -4,7 +4,8 @@
 //! is final: nothing is acknowledged after it, and the files are not touched again.
 //!
 //! A single small entry that finds the writer idle is written where it is appended: the way to the
-//! thread and back costs more than the disk. See [`Desk`].
+//! thread and back costs more than the disk. See [`Desk`]. Under load it is the other way around:
+//! a sync costs more than a batch that waits for those who are about to append.
 
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -37,6 +38,11 @@ const CLOSING_BYTES: usize = 2 * record::record_bytes(0);
 const SMALL_BYTES_MAX: usize = 64 << 10;
 /// After a sync as slow as this nothing is written where it is appended until one is faster.
 const SLOW_SYNC: Duration = Duration::from_millis(4);
+/// After a batch of so many entries the next one gives way to those who run, at most so often and
+/// for so long: what they append meanwhile joins it.
+const BUSY_ENTRIES: usize = 8;
+const YIELDS_MAX: u32 = 16;
+const YIELDING_MAX: Duration = Duration::from_millis(2);
 
 pub(super) type Done = oneshot::Sender<io::Result<()>>;
 
@@ -172,20 +178,56 @@ pub(super) struct Writer {
     pub(super) failed: Option<Failure>,
     /// How long the last sync took.
     pub(super) last_sync: Duration,
+    /// Entries of the last batch that had any.
+    pub(super) last_entries: usize,
 }
 
 /// Serves the queue until it is closed.
 fn run(writer: &Mutex<Writer>, pending: &AtomicUsize, mut jobs: mpsc::Receiver<Job>) {
     while let Some(job) = jobs.blocking_recv() {
+        let mut writer = writer.lock();
+        let mut patience = Patience::after(writer.last_entries);
         let mut done = 1;
-        writer.lock().serve(job, || {
-            let job = jobs.try_recv().ok()?;
+        writer.serve(job, || {
+            let job = patience.until_some(|| jobs.try_recv().ok())?;
             done += 1;
             Some(job)
         });
+        drop(writer);
         pending.fetch_sub(done, Ordering::Release);
     }
     writer.lock().spares.stop();
+}
+
+/// How long a batch goes on giving way to those who may add to it.
+struct Patience {
+    yields: u32,
+    since: Instant,
+}
+
+impl Patience {
+    fn after(last_entries: usize) -> Self {
+        let yields = if last_entries >= BUSY_ENTRIES {
+            YIELDS_MAX
+        } else {
+            0
+        };
+        Self {
+            yields,
+            since: Instant::now(),
+        }
+    }
+
+    fn until_some<T>(&mut self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        loop {
+            let found = look();
+            if found.is_some() || self.yields == 0 || self.since.elapsed() > YIELDING_MAX {
+                return found;
+            }
+            self.yields -= 1;
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// The error after which the log takes nothing more.
@@ -245,9 +287,12 @@ impl Writer {
         self.next_place().offset.saturating_add(needed) <= self.segment.size
     }
 
-    /// Whether a record of so many bytes will be durable soon.
+    /// Whether a record of so many bytes will be durable soon, and nobody else appends.
     fn is_quick(&self, bytes: usize) -> bool {
-        bytes <= SMALL_BYTES_MAX && self.last_sync < SLOW_SYNC && self.has_room(bytes)
+        bytes <= SMALL_BYTES_MAX
+            && self.last_sync < SLOW_SYNC
+            && self.last_entries <= 1
+            && self.has_room(bytes)
     }
 
     fn check(&self) -> io::Result<()> {
@@ -398,6 +443,9 @@ impl Writer {
         }
         self.offset = self.next_place().offset;
         self.buffer.clear();
+        if !self.placed.is_empty() {
+            self.last_entries = self.placed.len();
+        }
         let mut index = self.index.lock();
         for (at, place) in self.placed.drain(..) {
             index.written(at, place);
@@ -447,5 +495,26 @@ impl Writer {
 fn answer(done: Done, result: io::Result<()>) {
     if done.send(result).is_err() {
         tracing::debug!("nobody waited for the raft log");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_after_a_batch_of_many_does_the_next_one_give_way_and_not_for_ever() {
+        let looks = |last_entries| {
+            let mut looks = 0;
+            let found = Patience::after(last_entries).until_some(|| {
+                looks += 1;
+                None::<()>
+            });
+            assert!(found.is_none());
+            looks
+        };
+        assert_eq!(looks(1), 1);
+        assert_eq!(looks(BUSY_ENTRIES - 1), 1);
+        assert!((2..=YIELDS_MAX + 1).contains(&looks(BUSY_ENTRIES)));
     }
 }

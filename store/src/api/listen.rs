@@ -1,26 +1,26 @@
 //! Accepting connections: one port for gRPC, HTTP/2 in clear and HTTP/1.1.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
 use axum::http::Request;
 use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, lookup_host};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::ServiceExt as _;
 
 use super::connections::Connections;
-use super::stats::Remote;
+use super::front::Front;
+use super::gather::{Gathering, Streams, Tracked};
 use crate::error::Error;
 use crate::options::{ListenOptions, ListenUrl};
 
@@ -113,30 +113,16 @@ impl Drop for Listener {
 /// What every connection is served with.
 #[derive(Clone)]
 pub(super) struct Serving {
-    pub(super) router: Router,
+    pub(super) front: Arc<Front>,
     pub(super) connections: Connections,
-    pub(super) protocol: auto::Builder<Tracked>,
+    pub(super) limits: ListenOptions,
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
 }
 
-/// Runs the streams of HTTP/2 connections as tasks that a stop waits for.
-#[derive(Clone)]
-pub(super) struct Tracked(TaskTracker);
-
-impl<F> hyper::rt::Executor<F> for Tracked
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, stream: F) {
-        drop(self.0.spawn(stream));
-    }
-}
-
 /// The protocols' limits.
-pub(super) fn protocol(options: &ListenOptions, tasks: &TaskTracker) -> auto::Builder<Tracked> {
-    let mut protocol = auto::Builder::new(Tracked(tasks.clone()));
+fn protocol(options: &ListenOptions, executor: Tracked) -> auto::Builder<Tracked> {
+    let mut protocol = auto::Builder::new(executor);
     protocol
         .http1()
         .timer(TokioTimer::new())
@@ -243,18 +229,19 @@ async fn serve(
     peer: Option<SocketAddr>,
     serving: Serving,
 ) {
-    let service = serving
-        .router
-        .map_request(move |mut request: Request<Incoming>| {
-            if let Some(peer) = peer {
-                request.extensions_mut().insert(Remote(peer));
-            }
-            request.map(Body::new)
-        });
-    let service = TowerToHyperService::new(service);
-    let connection = serving
-        .protocol
-        .serve_connection(TokioIo::new(stream), service);
+    let front = serving.front;
+    let service = service_fn(move |request: Request<Incoming>| {
+        let front = Arc::clone(&front);
+        async move { Ok::<_, Infallible>(front.answer(peer, request).await) }
+    });
+    let streams = Streams::default();
+    let stream = Gathering::new(stream, streams.clone());
+    let executor = Tracked {
+        tasks: serving.tasks,
+        streams,
+    };
+    let protocol = protocol(&serving.limits, executor);
+    let connection = protocol.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,

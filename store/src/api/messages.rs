@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::{Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 
 const PREFIX_LEN: u8 = 5;
@@ -61,14 +61,14 @@ impl Messages {
 }
 
 /// A body whose messages are told to `tell` as they pass.
-pub(super) struct Counted<F> {
-    inner: Body,
+pub(super) struct Counted<B, F> {
+    inner: B,
     messages: Messages,
     tell: F,
 }
 
-impl<F> Counted<F> {
-    pub(super) fn new(inner: Body, tell: F) -> Self {
+impl<B, F> Counted<B, F> {
+    pub(super) fn new(inner: B, tell: F) -> Self {
         Self {
             inner,
             messages: Messages::default(),
@@ -77,14 +77,18 @@ impl<F> Counted<F> {
     }
 }
 
-impl<F: FnMut(Passed) + Unpin> HttpBody for Counted<F> {
+impl<B, F> HttpBody for Counted<B, F>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    F: FnMut(Passed) + Unpin,
+{
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let frame = Pin::new(&mut self.inner).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(data) = frame.data_ref()

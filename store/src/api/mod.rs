@@ -4,6 +4,8 @@
 mod cluster;
 mod connections;
 mod context;
+mod front;
+mod gather;
 mod health;
 mod http;
 mod kv;

@@ -2,25 +2,18 @@
 //! large Go's code instead of tonic's.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::str::Utf8Error;
 use std::sync::{Arc, LazyLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
-use hyper::body::{Frame, SizeHint};
+use hyper::body::Frame;
 use tokio::time::Instant;
-use tower::Service;
-use tower::layer::layer_fn;
 
-use super::messages::{Counted, Messages, Passed};
+use super::front::{Answer, Inner};
+use super::messages::Messages;
 use super::stats::{self, Remote, Stats};
-use super::status::status;
-use crate::error::Error;
 use crate::metrics::{Counter, Exposition, Metrics, Outcomes};
 
 /// Names of gRPC's codes, by number, as Go's metrics spell them.
@@ -120,10 +113,15 @@ impl Default for MethodCounters {
 }
 
 impl CallCounters {
-    fn of(&self, method: usize, count: impl FnOnce(&MethodCounters)) {
-        if let Some(counters) = self.methods.get(method) {
+    fn of(&self, method: Method, count: impl FnOnce(&MethodCounters)) {
+        if let Some(counters) = self.methods.get(method.0) {
             count(counters);
         }
+    }
+
+    /// Counts messages that came in.
+    pub(super) fn received(&self, method: Method, messages: u64) {
+        self.of(method, |counters| counters.received.add(messages));
     }
 
     /// Writes the counters; outcomes that never happened are left out.
@@ -174,122 +172,97 @@ fn labels(
     ]
 }
 
-/// Wraps every gRPC route; unary calls that take longer than `slow` are logged.
-pub(super) fn layer(router: Router, metrics: &Arc<Metrics>, slow: Duration) -> Router {
-    let metrics = Arc::clone(metrics);
-    router.layer(layer_fn(move |inner| Observe {
-        inner,
-        metrics: Arc::clone(&metrics),
-        slow,
-    }))
-}
+/// A method whose calls are counted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Method(usize);
 
-/// A service that counts.
-#[derive(Clone)]
-struct Observe<S> {
-    inner: S,
-    metrics: Arc<Metrics>,
-    slow: Duration,
-}
-
-impl<S> Service<Request<Body>> for Observe<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
+impl Method {
+    /// The method of a path, if it is one.
+    pub(super) fn of(path: &str) -> Option<Method> {
+        PATHS.get(path).copied().map(Method)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Some(&method) = PATHS.get(request.uri().path()) else {
-            return Box::pin(self.inner.call(request));
-        };
-        let call = Call::start(&self.metrics, method, &request);
-        let Ok(version) = client_version(request.headers()) else {
-            let refused = status(&Error::InvalidClientApiVersion).into_http();
-            return Box::pin(std::future::ready(Ok(call.answered(refused, self.slow))));
-        };
-        self.metrics.clients.count(!is_unary(method), version);
-        let metrics = Arc::clone(&self.metrics);
-        let tell = move |passed: Passed| {
-            metrics.received_bytes.add(passed.bytes);
-            let count = |counters: &MethodCounters| counters.received.add(passed.messages);
-            metrics.calls.of(method, count);
-        };
-        let request = request.map(|body| Body::new(Counted::new(body, tell)));
-        let response = self.inner.call(request);
-        let slow = self.slow;
-        Box::pin(async move { Ok(call.answered(response.await?, slow)) })
+    fn is(self, test: impl FnOnce(&(&str, &str, &str)) -> bool) -> bool {
+        METHODS.get(self.0).is_some_and(test)
+    }
+
+    pub(super) fn is_unary(self) -> bool {
+        self.is(|(_, _, kind)| *kind == "unary")
+    }
+
+    pub(super) fn is_kv(self) -> bool {
+        self.is(|(service, ..)| *service == KV)
     }
 }
 
 /// What the client says its version is, if anything; an error when that is not text.
-fn client_version(headers: &HeaderMap) -> Result<Option<&str>, Utf8Error> {
+pub(super) fn client_version(headers: &HeaderMap) -> Result<Option<&str>, Utf8Error> {
     let version = headers.get("client-api-version");
     version
         .map(|value| std::str::from_utf8(value.as_bytes()))
         .transpose()
 }
 
-fn is_unary(method: usize) -> bool {
-    METHODS
-        .get(method)
-        .is_some_and(|(_, _, kind)| *kind == "unary")
-}
-
 /// One call; counts as cancelled when it is dropped before its outcome.
-struct Call {
+pub(super) struct Call {
     metrics: Arc<Metrics>,
-    method: usize,
+    method: Method,
     start: Instant,
     remote: Option<Remote>,
+    messages: Messages,
     is_done: bool,
 }
 
 impl Call {
-    fn start(metrics: &Arc<Metrics>, method: usize, request: &Request<Body>) -> Call {
+    pub(super) fn start<B>(metrics: &Arc<Metrics>, method: Method, request: &Request<B>) -> Call {
         metrics.calls.of(method, |counters| counters.started.add(1));
         Call {
             metrics: Arc::clone(metrics),
             method,
             start: Instant::now(),
             remote: request.extensions().get().copied(),
+            messages: Messages::default(),
             is_done: false,
         }
     }
 
     /// The answer's head is there; what follows is watched.
-    fn answered(mut self, mut response: Response<Body>, slow: Duration) -> Response<Body> {
+    pub(super) fn answered(
+        mut self,
+        mut response: Response<Inner>,
+        slow: Duration,
+    ) -> Response<Answer> {
         rewrite_too_large(response.headers_mut());
         let code = code(response.headers());
         self.time(code.is_none_or(|code| code == 0), slow);
         if let Some(code) = code {
             self.finish(code);
-            return response;
+            return response.map(|inner| Answer::new(inner, None));
         }
-        response.map(|inner| {
-            Body::new(Observed {
-                inner,
-                messages: Messages::default(),
-                call: self,
-            })
-        })
+        response.map(|inner| Answer::new(inner, Some(self)))
+    }
+
+    /// Counts what a piece of the answer's body brings; its trailers tell the outcome.
+    pub(super) fn look(&mut self, frame: &Frame<Bytes>) {
+        if let Some(data) = frame.data_ref() {
+            let passed = self.messages.pass(data);
+            self.metrics.sent_bytes.add(passed.bytes);
+            let count = |counters: &MethodCounters| counters.sent.add(passed.messages);
+            self.metrics.calls.of(self.method, count);
+        } else if let Some(code) = frame.trailers_ref().and_then(code) {
+            self.finish(code);
+        }
     }
 
     fn time(&self, is_success: bool, slow: Duration) {
-        if !is_unary(self.method) {
+        if !self.method.is_unary() {
             return;
         }
         let spent = self.start.elapsed();
         self.metrics.calls.of(self.method, |counters| {
             counters.seconds.observe(is_success, spent);
         });
-        let Some((service, name, _)) = METHODS.get(self.method) else {
+        let Some((service, name, _)) = METHODS.get(self.method.0) else {
             return;
         };
         if spent > slow && !(is_success && *service == KV) {
@@ -313,51 +286,6 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         self.finish(CANCELED);
-    }
-}
-
-/// A body whose messages are counted and whose trailers tell the outcome.
-struct Observed {
-    inner: Body,
-    messages: Messages,
-    call: Call,
-}
-
-impl Observed {
-    fn look(&mut self, frame: &Frame<Bytes>) {
-        if let Some(data) = frame.data_ref() {
-            let passed = self.messages.pass(data);
-            let metrics = &self.call.metrics;
-            metrics.sent_bytes.add(passed.bytes);
-            let count = |counters: &MethodCounters| counters.sent.add(passed.messages);
-            metrics.calls.of(self.call.method, count);
-        } else if let Some(code) = frame.trailers_ref().and_then(code) {
-            self.call.finish(code);
-        }
-    }
-}
-
-impl HttpBody for Observed {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame {
-            self.look(frame);
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }
 

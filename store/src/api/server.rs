@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use holdfast_proto::etcd::rpc::cluster_server::ClusterServer;
 use holdfast_proto::etcd::rpc::kv_server::KvServer;
 use holdfast_proto::etcd::rpc::lease_server::LeaseServer;
@@ -19,13 +18,13 @@ use tonic::service::Routes;
 use super::cluster::ClusterService;
 use super::connections::{self, Connections};
 use super::context::Context;
+use super::front::Front;
 use super::health::HealthService;
 use super::http;
 use super::kv::KvService;
 use super::lease::LeaseService;
 use super::listen::{self, DRAIN_MAX, Listener, Serving};
 use super::maintenance::{MaintenanceService, storage_version};
-use super::observe;
 use super::peer::PeerService;
 use super::watch::WatchService;
 use crate::consensus::peer::PEER_MESSAGE_BYTES_MAX;
@@ -84,16 +83,16 @@ impl StoreServer {
             metrics_addresses: metrics.iter().filter_map(Listener::address).collect(),
         };
         let peers = peer_router(&server.context);
-        server.serve(1, peer, peers);
+        server.serve(1, peer, Front::http(peers));
         let monitoring = http::metrics_paths(&server.context);
-        server.serve(2, metrics, monitoring);
+        server.serve(2, metrics, Front::http(monitoring));
         if let Err(error) = server.context.member().ready().await {
             if let Err(stop) = server.stop().await {
                 tracing::warn!(error = %stop, "cannot stop a member that did not get ready");
             }
             return Err(error);
         }
-        let clients = client_router(&server.context);
+        let clients = client_front(&server.context);
         server.serve(0, client, clients);
         tracing::info!("ready to serve client requests");
         Ok(server)
@@ -141,14 +140,14 @@ impl StoreServer {
 
     /// Serves the listeners of one kind of address: clients, peers or monitoring, in the order of
     /// the connections.
-    fn serve(&self, kind: usize, listeners: Vec<Listener>, router: Router) {
+    fn serve(&self, kind: usize, listeners: Vec<Listener>, front: Front) {
         let Some(connections) = self.context.connections().get(kind) else {
             return;
         };
         let serving = Serving {
-            router,
+            front: Arc::new(front),
             connections: connections.clone(),
-            protocol: listen::protocol(&self.context.options().listen, &self.tasks),
+            limits: self.context.options().listen.clone(),
             stop: self.stop.clone(),
             tasks: self.tasks.clone(),
         };
@@ -174,7 +173,7 @@ async fn bind(urls: &[ListenUrl]) -> Result<Vec<Listener>, Error> {
 }
 
 /// gRPC services and HTTP paths of the client port.
-fn client_router(context: &Context) -> Router {
+fn client_front(context: &Context) -> Front {
     let bytes_max = context.message_bytes_max();
     let kv = KvServer::new(KvService::new(context.clone())).max_decoding_message_size(bytes_max);
     let watch =
@@ -185,19 +184,16 @@ fn client_router(context: &Context) -> Router {
         .max_decoding_message_size(bytes_max);
     let maintenance = MaintenanceServer::new(MaintenanceService::new(context.clone()))
         .max_decoding_message_size(bytes_max);
-    let grpc = Routes::new(kv)
+    let grpc = Routes::new(kv.clone())
         .add_service(watch)
         .add_service(lease)
         .add_service(cluster)
         .add_service(maintenance)
         .add_service(HealthServer::new(HealthService::new(context.clone())))
         .into_axum_router();
-    let grpc = observe::layer(
-        grpc,
-        context.metrics(),
-        context.options().limits.slow_request,
-    );
-    http::add_client_paths(grpc, context)
+    let router = http::add_client_paths(grpc, context);
+    let slow = context.options().limits.slow_request;
+    Front::grpc(kv, router, context.metrics(), slow)
 }
 
 /// The calls between members, and the HTTP paths of the peer port.

@@ -179,6 +179,9 @@ pub enum Error {
     /// The applied position did not reach the read index in time.
     #[error("request timed out, waiting for the applied index took too long")]
     TimeoutWaitApplied,
+    /// The leader could not be handed over in time.
+    #[error("request timed out, leader transfer took too long")]
+    TimeoutLeaderTransfer,
     /// Too few members are healthy.
     #[error("unhealthy cluster")]
     Unhealthy,
@@ -333,6 +336,7 @@ impl Error {
             | Self::TimeoutDueToLeaderFail
             | Self::TimeoutDueToConnectionLost
             | Self::TimeoutWaitApplied
+            | Self::TimeoutLeaderTransfer
             | Self::Unhealthy
             | Self::Canceled
             | Self::DeadlineExceeded => ErrorKind::Unavailable,

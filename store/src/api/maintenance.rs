@@ -13,6 +13,7 @@ use super::snapshot;
 use super::status::status;
 use crate::apply;
 use crate::command::Request as Command;
+use crate::datadir::identity::MemberId;
 use crate::error::Error;
 
 /// Answers the Maintenance service.
@@ -176,9 +177,14 @@ impl Maintenance for MaintenanceService {
 
     async fn move_leader(
         &self,
-        _request: Request<rpc::MoveLeaderRequest>,
+        request: Request<rpc::MoveLeaderRequest>,
     ) -> Result<Response<rpc::MoveLeaderResponse>, Status> {
-        Err(status(&Error::Unimplemented { what: "MoveLeader" }))
+        self.context.admit(request.metadata())?;
+        let target = MemberId(request.get_ref().target_id);
+        let moved = self.context.member().move_leader(target).await;
+        moved.map_err(|error| status(&error))?;
+        // etcd leaves this header out.
+        Ok(Response::new(rpc::MoveLeaderResponse { header: None }))
     }
 
     async fn downgrade(

@@ -123,11 +123,13 @@ impl StoreServer {
         self.context.member().failed().await
     }
 
-    /// Ends the streams, lets running requests finish for a moment, and stops the member.
+    /// Hands the lead over, ends the streams, lets running requests finish for a moment, and stops the member.
     ///
     /// # Errors
     /// When the member cannot make its state durable.
     pub async fn stop(self) -> Result<(), Error> {
+        // While clients are still served: their requests go to the new leader.
+        self.context.member().hand_over().await;
         self.stop.cancel();
         self.tasks.close();
         let drained =

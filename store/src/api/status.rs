@@ -134,6 +134,11 @@ fn operation(error: &Error) -> Option<(Code, &'static str)> {
             Code::Unavailable,
             "etcdserver: request timed out, waiting for the applied index took too long",
         ),
+        // etcd forgot this one in its table.
+        Error::TimeoutLeaderTransfer => (
+            Code::Unknown,
+            "etcdserver: request timed out, leader transfer took too long",
+        ),
         Error::Unhealthy => (Code::Unavailable, "etcdserver: unhealthy cluster"),
         Error::Corrupt => (Code::DataLoss, "etcdserver: corrupt cluster"),
         Error::Canceled => (Code::Cancelled, "etcdserver: request canceled"),

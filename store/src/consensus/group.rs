@@ -9,6 +9,7 @@ use openraft::errors::{
     ClientWriteError, ForwardReason, InitializeError, LinearizableReadError, RaftError,
 };
 use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
+use tokio::time::timeout;
 
 use super::found;
 use super::leadership::{Contact, Leadership};
@@ -37,6 +38,9 @@ pub(crate) struct GroupOptions {
 
 /// Bytes of a command that still travels in one message.
 const COMMAND_BYTES_MAX: usize = PEER_MESSAGE_BYTES_MAX - (1 << 20);
+
+/// How often to look whether another member leads.
+const TRANSFER_LOOK: Duration = Duration::from_millis(5);
 
 /// What the group says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -312,6 +316,56 @@ impl Group {
             .purge_log(upto)
             .await
             .map_err(|error| fatal(&error))
+    }
+
+    /// The voter that could lead at once: heard of lately, and the furthest in the log.
+    pub(crate) fn successor(&self) -> Option<u64> {
+        let watched = self.raft.metrics();
+        let metrics = watched.borrow_watched();
+        let matched = metrics.replication.as_ref()?;
+        let others = metrics.membership_config.membership().voter_ids();
+        let others = others.filter(|id| *id != self.id && self.leadership.hears(*id));
+        others.max_by_key(|id| matched.get(id).copied().flatten())
+    }
+
+    /// Hands this leader's place to the voter `to`.
+    ///
+    /// While it is on its way no write is accepted; when it fails, this member stands for election
+    /// again so that they are.
+    pub(crate) async fn transfer(&self, to: u64, patience: Duration) -> Result<(), Error> {
+        if !self.leadership.is_leader() {
+            return Err(Error::NotLeader);
+        }
+        if !self.leadership.hears(to) {
+            return Err(Error::TimeoutLeaderTransfer);
+        }
+        tracing::info!(to = format!("{to:x}"), "leadership transfer starting");
+        let trigger = self.raft.trigger().transfer_leader(to).await;
+        trigger.map_err(|error| fatal(&error))?;
+        let mut leadership = self.leadership.clone();
+        let moved = async {
+            while leadership.leader() != Some(to) {
+                let changed = timeout(TRANSFER_LOOK, leadership.changed()).await;
+                if changed == Ok(false) {
+                    return Err(Error::Stopped);
+                }
+            }
+            Ok(())
+        };
+        match timeout(patience, moved).await {
+            Ok(Ok(())) => {
+                tracing::info!(to = format!("{to:x}"), "leadership transfer finished");
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_elapsed) => {
+                tracing::warn!(to = format!("{to:x}"), "leadership transfer took too long");
+                if self.leadership.is_leader() {
+                    self.elect_now().await?;
+                }
+                Err(Error::TimeoutLeaderTransfer)
+            }
+        }
     }
 
     pub(crate) fn status(&self) -> GroupStatus {

@@ -95,6 +95,14 @@ impl Leadership {
         acknowledged.is_some_and(|at| TypeConfig::now() < at.into_inner() + self.lease)
     }
 
+    /// Whether `follower` answered this leader within the lease.
+    pub(super) fn hears(&self, follower: u64) -> bool {
+        let data = self.data.borrow_watched();
+        let heard = data.heartbeat.as_ref();
+        let heard = heard.and_then(|heard| heard.get(&follower).copied().flatten());
+        heard.is_some_and(|at| TypeConfig::now() < at.into_inner() + self.lease)
+    }
+
     /// Whether this member only learns: one that waits for its vote is a voter to all others.
     pub(crate) fn is_learner(&self) -> bool {
         let metrics = self.watched.borrow_watched();

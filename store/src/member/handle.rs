@@ -401,11 +401,12 @@ impl Member {
         }
     }
 
-    /// Ends all work, makes the state durable and gives the data directory back.
+    /// Hands the lead over, ends all work, makes the state durable and gives the data directory back.
     ///
     /// Other clones of the handle answer `Stopped` from then on; the directory can be opened
     /// again once they are gone.
     pub async fn stop(self) -> Result<(), Error> {
+        self.hand_over().await;
         let inner = &*self.inner;
         let Some(owned) = inner.owned.lock().take() else {
             return Ok(());

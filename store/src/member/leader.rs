@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::handle::Member;
 use crate::apply::LogPosition;
 use crate::command::{LeaseCheckpoint, LeaseCheckpoints, Request};
+use crate::datadir::identity::MemberId;
 use crate::error::Error;
 use crate::lease::LeaseId;
 
@@ -107,6 +108,52 @@ impl Member {
             granted_ttl_s: lease.granted_ttl_s,
             keys: if keys { lease.keys } else { Vec::new() },
         }))
+    }
+
+    /// Hands this leader's place to another member.
+    ///
+    /// # Errors
+    /// `NotLeader` when this member does not lead; `BadLeaderTransferee` for a member that is
+    /// unknown or has no vote; `TimeoutLeaderTransfer`.
+    pub async fn move_leader(&self, to: MemberId) -> Result<(), Error> {
+        self.check_alive()?;
+        if !self.is_leader() {
+            return Err(Error::NotLeader);
+        }
+        let members = self.state().members();
+        let is_voter = members
+            .iter()
+            .any(|known| known.id == to.0 && !known.is_learner);
+        if !is_voter {
+            return Err(Error::BadLeaderTransferee);
+        }
+        if to == self.id() {
+            return Ok(());
+        }
+        self.inner
+            .group
+            .transfer(to.0, self.hand_over_patience())
+            .await
+    }
+
+    /// Hands the lead over before a stop, when there is somebody to take it. The others need no
+    /// election then.
+    pub async fn hand_over(&self) {
+        if !self.is_leader() || self.check_alive().is_err() {
+            return;
+        }
+        let Some(successor) = self.inner.group.successor() else {
+            return;
+        };
+        let patience = self.hand_over_patience();
+        if let Err(error) = self.inner.group.transfer(successor, patience).await {
+            tracing::warn!(%error, "the lead is not handed over before the stop");
+        }
+    }
+
+    /// The target waits as long for the end of its log, and then asks the others once.
+    fn hand_over_patience(&self) -> Duration {
+        self.inner.options.election_timeout * 2
     }
 
     /// Up to where a reader elsewhere must have applied the log.

@@ -101,8 +101,8 @@ pub(super) async fn start(
     let member = Member {
         inner: Arc::new(inner),
     };
-    let begun = begin(&member, &ids, joining, queues).await;
-    stop_unless(member, begun).await
+    let begun = begin(&member, &ids, joining, queues);
+    stop_unless(member.clone(), begun.await).await
 }
 
 /// The member, unless it did not get as far as it had to.

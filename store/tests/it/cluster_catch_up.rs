@@ -100,7 +100,12 @@ async fn a_snapshot_that_broke_off_goes_on_where_it_stopped() {
     let before = received();
     assert!(before > 0, "what arrived stays");
     cluster.heal();
-    eventually(|| async { received() > before }).await;
+    eventually(|| async {
+        let now = received();
+        assert!(now >= before, "it began anew: {now} of {before}");
+        now > before
+    })
+    .await;
     let server = restarted.await.unwrap().unwrap();
     cluster.servers[away] = Some(server);
     cluster.agree().await;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use holdfast_proto::etcd::rpc::cluster_server::ClusterServer;
 use holdfast_proto::etcd::rpc::kv_server::KvServer;
 use holdfast_proto::etcd::rpc::lease_server::LeaseServer;

@@ -66,11 +66,7 @@ pub(super) async fn start(
     let log_reader = log.reader();
     let (reader, snapshots) = (log.reader(), layout.snapshots());
     let machine = Machine::new(apply.clone(), Arc::clone(&state), snapshots, reader);
-    let own = Identity {
-        member: ids.member,
-        cluster: ids.cluster,
-    };
-    let group = Group::start(own, &group_options(&options), log, machine).await?;
+    let group = Group::start(identity_of(&ids), &group_options(&options), log, machine).await?;
     let (reads, for_leader, queues) = tasks::queues();
     let inner = Inner {
         member_id: ids.member,
@@ -103,6 +99,14 @@ pub(super) async fn start(
     };
     let begun = begin(&member, &ids, joining, queues);
     stop_unless(member.clone(), begun.await).await
+}
+
+/// Who the member is to its peers.
+fn identity_of(ids: &ClusterIds) -> Identity {
+    Identity {
+        member: ids.member,
+        cluster: ids.cluster,
+    }
 }
 
 /// The member, unless it did not get as far as it had to.

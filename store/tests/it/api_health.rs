@@ -66,6 +66,7 @@ async fn health_says_no_during_a_defragmentation_when_its_gate_is_on() {
         let store = Store::start_with(|options| {
             options.features = Features {
                 stops_serving_on_defrag: gate,
+                ..Features::default()
             };
         })
         .await;

@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn the_answer_of_a_member_is_read_and_anything_else_is_an_error() {
-        let head = "HTTP/1.1 200 OK\r\nX-Etcd-Cluster-ID: c1\r\nx-holdfast-peer-protocol: 1\r\n";
+        let head = "HTTP/1.1 200 OK\r\nX-Etcd-Cluster-ID: c1\r\nholdfast-peer-protocol: 1\r\n";
         let body = r#"[{"id":10,"peerURLs":["http://h:1"],"name":"m1"}]"#;
         let answer = read(format!("{head}\r\n{body}\n").as_bytes()).unwrap();
         assert_eq!(answer, running(vec![member(10, "m1", 1)]));

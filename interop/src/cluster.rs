@@ -44,6 +44,17 @@ impl Cluster {
     /// # Errors
     /// When one does not come up; its log is part of the error.
     pub fn start(peers: &Peers, kind: Kind, size: usize, flags: &[&str]) -> Result<Self> {
+        let mut cluster = Self::plan(peers, kind, size, flags)?;
+        let all = cluster.initial_cluster();
+        cluster.launch_all(&all)?;
+        Ok(cluster)
+    }
+
+    /// Places for `size` members; none is started.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub fn plan(peers: &Peers, kind: Kind, size: usize, flags: &[&str]) -> Result<Self> {
         let mut cluster = Self {
             kind,
             peers: peers.clone(),
@@ -54,14 +65,22 @@ impl Cluster {
         for _ in 0..size {
             cluster.reserve()?;
         }
-        let all = cluster.initial_cluster();
-        for at in 0..size {
-            cluster.launch(at, &all, "new")?;
-        }
-        for at in 0..size {
-            cluster.wait_ready(at, 0)?;
-        }
         Ok(cluster)
+    }
+
+    /// Starts a new cluster of all places and waits until all serve. Without an `initial_cluster`
+    /// the flags say how the members find each other.
+    ///
+    /// # Errors
+    /// When one does not come up.
+    pub fn launch_all(&mut self, initial_cluster: &str) -> Result<()> {
+        for at in 0..self.size() {
+            self.launch(at, initial_cluster, "new")?;
+        }
+        for at in 0..self.size() {
+            self.wait_ready(at, 0)?;
+        }
+        Ok(())
     }
 
     /// A place for one more member, not started: its index.
@@ -132,10 +151,12 @@ impl Cluster {
             .arg(format!("--advertise-client-urls={client}"))
             .arg(format!("--listen-peer-urls={peer}"))
             .arg(format!("--initial-advertise-peer-urls={peer}"))
-            .arg(format!("--initial-cluster={initial_cluster}"))
             .arg(format!("--initial-cluster-state={state}"))
             .arg("--initial-cluster-token=interop")
             .args(&self.flags);
+        if !initial_cluster.is_empty() {
+            command.arg(format!("--initial-cluster={initial_cluster}"));
+        }
         Ok(command)
     }
 

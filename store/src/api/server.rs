@@ -219,6 +219,8 @@ fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptio
         .initial_cluster
         .clone_from(&options.cluster.initial_cluster);
     member.cluster_token.clone_from(&options.cluster.token);
+    member.discovery.clone_from(&options.cluster.discovery);
+    member.srv.clone_from(&options.cluster.srv);
     member.cluster_state = options.cluster.state;
     member.quota_bytes = options.limits.quota_backend_bytes;
     member.is_forced_alone = options.cluster.is_forced_alone;

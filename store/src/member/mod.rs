@@ -2,6 +2,7 @@
 
 mod admission;
 mod compactor;
+mod discover;
 mod forward;
 mod handle;
 mod join;
@@ -12,11 +13,14 @@ mod reconfigure;
 mod removed;
 mod scrubber;
 mod sink;
+mod srv;
 mod start;
 mod tasks;
 
 pub use crate::consensus::Change;
+pub use discover::{Discovery, DiscoveryPassword};
 pub use handle::{Applied, Member, MemberStatus, ReadFaults};
 pub use leader::LeaseTime;
 pub use options::{AutoCompaction, ClusterState, MemberOptions, StateStorage};
 pub use scrubber::{ScrubOptions, Scrubbed};
+pub use srv::SrvDiscovery;

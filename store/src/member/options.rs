@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::discover::Discovery;
 use super::scrubber::ScrubOptions;
+use super::srv::SrvDiscovery;
 use crate::apply::OpenStorage;
 use crate::consensus::log::{LogObserver, SEGMENT_BYTES_DEFAULT};
 use crate::consensus::peer::{PeerDialer, TcpDialer};
@@ -58,6 +60,10 @@ pub struct MemberOptions {
     pub initial_cluster: Vec<(String, Vec<String>)>,
     /// Tells clusters with the same URLs apart. Default `etcd-cluster`.
     pub cluster_token: String,
+    /// Where founders meet that do not know each other; `initial_cluster` is this member alone.
+    pub discovery: Option<Discovery>,
+    /// Where DNS names the founders; `initial_cluster` is this member alone.
+    pub srv: Option<SrvDiscovery>,
     /// Whether the cluster is new.
     pub cluster_state: ClusterState,
     /// Bytes the state may take before writes are refused; 0 is 2 GiB, less than 0 no limit.
@@ -117,6 +123,8 @@ impl MemberOptions {
             client_urls: vec!["http://localhost:2379".to_owned()],
             initial_cluster: Vec::new(),
             cluster_token: "etcd-cluster".to_owned(),
+            discovery: None,
+            srv: None,
             cluster_state: ClusterState::New,
             quota_bytes: 0,
             snapshot_count: 10_000,

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::handle::{Inner, Member, Owned, Tallies};
 use super::sink::LeaseSink;
-use super::{ClusterState, MemberOptions, admission, join, removed, tasks};
+use super::{ClusterState, MemberOptions, admission, discover, join, removed, srv, tasks};
 use crate::apply::{Applier, EventSink, LogPosition, StateOptions};
 use crate::consensus::log::{LogIdentity, LogOptions, RaftLog};
 use crate::consensus::peer::Identity;
@@ -134,12 +134,17 @@ struct Home {
 impl Home {
     async fn take(options: &MemberOptions) -> Result<Self, Error> {
         let layout = Layout::new(&options.data_dir);
-        let cluster = cluster_of(options);
+        let mut cluster = cluster_of(options);
         let (lock, state) = take_dir(&layout)?;
         let founding = state != DirState::Complete;
         let (ids, joining) = if founding {
             let is_new = options.cluster_state == ClusterState::New;
             let ids = if is_new {
+                if let Some(discovery) = &options.discovery {
+                    cluster = discover::discover(&cluster, discovery).await?;
+                } else if let Some(named) = &options.srv {
+                    cluster = srv::discover(&cluster, named).await?;
+                }
                 let ids = cluster.ids()?;
                 join::check_new(&cluster, &ids, &options.peer_dialer).await?;
                 ids

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::flags::{self, Shape, Use, Values};
 use super::{
     AutoCompaction, ClusterState, Invocation, ListenUrl, LogLevel, StoreOptions, UsageError,
-    features, file, value,
+    discovery, features, file, value,
 };
 use crate::consensus::peer::BoundDialer;
 
@@ -198,6 +198,13 @@ fn cluster(options: &mut StoreOptions, values: &Values) -> Result<(), UsageError
         Some("existing") => ClusterState::Existing,
         Some(text) => return Err(value::invalid("initial-cluster-state", text)),
     };
+    options.cluster.discovery = discovery::read(values)?;
+    options.cluster.srv = discovery::read_srv(values)?;
+    if options.cluster.discovery.is_some() && options.cluster.state == ClusterState::Existing {
+        return Err(UsageError::new(
+            "discovery URL should not be set when joining existing initial cluster",
+        ));
+    }
     if let Some(text) = get("force-new-cluster") {
         options.cluster.is_forced_alone = value::boolean("force-new-cluster", text)?;
     }

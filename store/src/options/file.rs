@@ -13,6 +13,8 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Flags whose file form is a number of nanoseconds.
 const DURATIONS: &[&str] = &[
     "corrupt-check-time",
+    "discovery-dial-timeout",
+    "discovery-request-timeout",
     "grpc-keepalive-interval",
     "grpc-keepalive-timeout",
     "warning-unary-request-duration",

@@ -5,6 +5,7 @@
 //! its fields.
 
 mod convert;
+mod discovery;
 mod features;
 mod file;
 mod flags;
@@ -21,7 +22,9 @@ use std::time::Duration;
 pub use self::url::ListenUrl;
 pub(crate) use self::url::peer_urls;
 use crate::consensus::peer::{PeerDialer, TcpDialer};
-pub use crate::member::{AutoCompaction, ClusterState, ScrubOptions};
+pub use crate::member::{
+    AutoCompaction, ClusterState, Discovery, DiscoveryPassword, ScrubOptions, SrvDiscovery,
+};
 
 /// The etcd version this store claims to be, unless told otherwise.
 pub const CLAIMED_VERSION: &str = "3.7.3";
@@ -92,6 +95,10 @@ pub struct ClusterOptions {
     pub initial_cluster: Vec<(String, Vec<String>)>,
     /// Makes cluster ids of equal URLs differ.
     pub token: String,
+    /// Where founders meet that do not know each other.
+    pub discovery: Option<Discovery>,
+    /// Where DNS names the founders.
+    pub srv: Option<SrvDiscovery>,
     /// New or existing.
     pub state: ClusterState,
     /// Drop every other member at the start.
@@ -253,6 +260,8 @@ impl StoreOptions {
                 advertise_peer_urls: vec![peer_url.clone()],
                 initial_cluster: vec![("default".to_owned(), vec![peer_url])],
                 token: "etcd-cluster".to_owned(),
+                discovery: None,
+                srv: None,
                 state: ClusterState::New,
                 is_forced_alone: false,
                 learners_max: 1,

@@ -2,53 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use holdfast_interop::cluster::Cluster;
-use holdfast_interop::peers::Peers;
-use holdfast_interop::server::Kind;
+use anyhow::{Result, ensure};
 use holdfast_interop::wait;
 
-use super::script::{Script, assert_alike};
-use crate::pair::our_kind;
-
-/// etcd believes in a connection once it is this old.
-const TRUSTED_AFTER: Duration = Duration::from_millis(5500);
+use super::{TRUSTED_AFTER, compare, wait_writable};
 
 /// The text by which a removed member says why it ends.
 const REMOVED: &str = "the member has been permanently removed from the cluster";
-
-/// Runs `scenario` against three members of real etcd and of ours, and compares what was seen.
-fn compare(flags: &[&str], scenario: fn(&mut Cluster, &mut Script) -> Result<()>) -> Result<()> {
-    let Some(peers) = Peers::get() else {
-        return Ok(());
-    };
-    let mut seen = Vec::new();
-    for kind in [Kind::Etcd, our_kind()] {
-        let mut cluster = Cluster::start(&peers, kind, 3, flags)?;
-        let mut script = Script::default();
-        for (name, id) in cluster.members(0)? {
-            script.name(id, &name);
-        }
-        wait::pause(TRUSTED_AFTER);
-        let done = scenario(&mut cluster, &mut script);
-        done.with_context(|| script.lines().join("\n"))?;
-        seen.push(script);
-    }
-    assert_alike(&seen[0], &seen[1]);
-    Ok(())
-}
-
-/// Returns once a write through the member at `at` succeeds.
-fn wait_writable(cluster: &Cluster, at: usize) -> Result<()> {
-    let mut last = None;
-    let waited = wait::until("a write", wait::READY_MAX, || {
-        let put = cluster.ctl(at).run(&["put", "writable", "now"])?;
-        let is_done = put.code == 0;
-        last = Some(put);
-        Ok(is_done.then_some(()))
-    });
-    waited.with_context(|| format!("{last:?}"))
-}
 
 #[test]
 fn a_learner_is_added_serves_what_it_may_is_promoted_and_removed_as_in_etcd() -> Result<()> {

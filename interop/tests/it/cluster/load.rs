@@ -1,0 +1,217 @@
+//! Members come and go under load: no acknowledged write is lost, and all members agree.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use holdfast_interop::client::Client;
+use holdfast_interop::cluster::Cluster;
+use holdfast_interop::peers::Peers;
+use holdfast_interop::server::Kind;
+use holdfast_interop::wait;
+use holdfast_proto::etcd::rpc;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tonic::Request;
+
+use crate::long;
+
+/// Clients that write.
+const WRITERS: usize = 8;
+/// One attempt of a write; the next one goes to another member.
+const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+/// A write that took longer than this, over all its attempts, failed: an election and a half at
+/// most on a machine that does other things too.
+const WRITE_MAX: Duration = Duration::from_secs(20);
+
+/// Clients that write until they are told to stop.
+struct Load {
+    stop: Arc<AtomicBool>,
+    writers: Vec<JoinHandle<Result<Written>>>,
+}
+
+/// What one client did.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    /// Writes acknowledged, each of one key.
+    count: usize,
+    /// The longest one.
+    longest: Duration,
+}
+
+impl Load {
+    fn start(runtime: &Runtime, cluster: &Cluster) -> Self {
+        let endpoints: Vec<String> = (0..cluster.size()).map(|at| cluster.endpoint(at)).collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let writer = |id| {
+            let (stop, endpoints) = (Arc::clone(&stop), endpoints.clone());
+            runtime.spawn(write(id, endpoints, stop))
+        };
+        let writers = (0..WRITERS).map(writer).collect();
+        Self { stop, writers }
+    }
+
+    fn end(self, runtime: &Runtime) -> Result<Vec<Written>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut all = Vec::new();
+        for writer in self.writers {
+            all.push(runtime.block_on(writer)??);
+        }
+        Ok(all)
+    }
+}
+
+fn key(writer: usize, number: usize) -> String {
+    format!("load/{writer}/{number:06}")
+}
+
+async fn write(id: usize, endpoints: Vec<String>, stop: Arc<AtomicBool>) -> Result<Written> {
+    let mut written = Written {
+        count: 0,
+        longest: Duration::ZERO,
+    };
+    let mut at = id;
+    let mut client: Option<Client> = None;
+    while !stop.load(Ordering::Relaxed) {
+        let start = wait::now();
+        while !attempt(
+            &mut client,
+            &endpoints[at % endpoints.len()],
+            &key(id, written.count),
+        )
+        .await
+        {
+            client = None;
+            at += 1;
+            let took = start.elapsed();
+            ensure!(
+                took < WRITE_MAX,
+                "write {} of client {id}: {took:?}",
+                written.count
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        written.count += 1;
+        written.longest = written.longest.max(start.elapsed());
+    }
+    Ok(written)
+}
+
+/// One attempt of a write that may be repeated: the same key, the same value.
+async fn attempt(client: &mut Option<Client>, endpoint: &str, key: &str) -> bool {
+    let work = async {
+        if client.is_none() {
+            *client = Some(Client::connect(endpoint).await?);
+        }
+        let client = client.as_mut().context("no client")?;
+        let mut request = Request::new(rpc::PutRequest {
+            key: key.to_owned().into(),
+            value: key.to_owned().into(),
+            ..rpc::PutRequest::default()
+        });
+        request.set_timeout(ATTEMPT_MAX);
+        client.kv.put(request).await?;
+        anyhow::Ok(())
+    };
+    matches!(tokio::time::timeout(ATTEMPT_MAX, work).await, Ok(Ok(())))
+}
+
+/// Every acknowledged write is read from every member, and all have the same history.
+fn assert_complete(runtime: &Runtime, cluster: &Cluster, written: &[Written]) -> Result<()> {
+    let mut hashes = Vec::new();
+    for at in 0..cluster.size() {
+        let found = runtime.block_on(async {
+            let mut client = Client::connect(&cluster.endpoint(at)).await?;
+            for (writer, written) in written.iter().enumerate() {
+                let range = rpc::RangeRequest {
+                    key: format!("load/{writer}/").into(),
+                    range_end: format!("load/{writer}0").into(),
+                    count_only: true,
+                    ..rpc::RangeRequest::default()
+                };
+                let count = client.kv.range(range).await?.into_inner().count;
+                let expected = i64::try_from(written.count)?;
+                // One more may be done than was acknowledged.
+                ensure!(
+                    count == expected || count == expected + 1,
+                    "member {at}: {count} keys of client {writer}, {expected} acknowledged"
+                );
+            }
+            client.hash_kv(0).await
+        })?;
+        hashes.push((found.hash, found.hash_revision));
+    }
+    let first = hashes.first().copied();
+    ensure!(
+        hashes.iter().all(|hash| Some(*hash) == first),
+        "the members differ: {hashes:?}"
+    );
+    Ok(())
+}
+
+fn with_load(kind: Kind, disturb: impl FnOnce(&mut Cluster) -> Result<()>) -> Result<()> {
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
+    let runtime = Runtime::new()?;
+    let mut cluster = Cluster::start(&peers, kind, 3, &[])?;
+    let load = Load::start(&runtime, &cluster);
+    let disturbed = disturb(&mut cluster);
+    let written = load.end(&runtime)?;
+    disturbed?;
+    let total: usize = written.iter().map(|written| written.count).sum();
+    let longest = written.iter().map(|written| written.longest).max();
+    ensure!(
+        total > 100,
+        "only {total} writes, the longest took {longest:?}"
+    );
+    assert_complete(&runtime, &cluster, &written)
+}
+
+#[test]
+fn any_member_is_killed_and_comes_back_under_load() -> Result<()> {
+    with_load(Kind::Holdfast, |cluster| {
+        for round in 0..long::rounds(3, 60) {
+            let leader = cluster.leader(round % 3)?;
+            // The leader, then one that follows, in turn.
+            let victim = (leader + round % 2) % 3;
+            cluster.kill(victim)?;
+            wait::pause(Duration::from_millis(500));
+            cluster.restart(victim)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_rolling_restart_under_load_fails_no_write() -> Result<()> {
+    with_load(Kind::Holdfast, |cluster| {
+        for _ in 0..long::rounds(1, 20) {
+            for at in 0..3 {
+                let status = cluster.stop(at)?;
+                ensure!(status.success(), "{status}");
+                cluster.restart(at)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_member_joins_under_load_and_votes() -> Result<()> {
+    with_load(Kind::Holdfast, |cluster| {
+        let new = cluster.reserve()?;
+        let url = format!("--peer-urls={}", cluster.peer_url(new));
+        wait::until("the member is added", wait::READY_MAX, || {
+            let added = cluster.ctl(0).run(&["member", "add", "m3", &url])?;
+            Ok((added.code == 0).then_some(()))
+        })?;
+        let all = cluster.initial_cluster();
+        cluster.boot(new, &all, "existing")?;
+        wait::until("its vote", wait::READY_MAX, || {
+            let is_told = (0..3).any(|at| cluster.log(at).contains("votes from now on"));
+            Ok(is_told.then_some(()))
+        })
+    })
+}

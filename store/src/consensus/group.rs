@@ -336,6 +336,12 @@ impl Group {
         if !self.leadership.is_leader() {
             return Err(Error::NotLeader);
         }
+        let metrics = self.raft.metrics();
+        let stored = metrics.borrow_watched().membership_config.clone();
+        if !stored.membership().voter_ids().any(|voter| voter == to) {
+            // One that waits for its vote.
+            return Err(Error::BadLeaderTransferee);
+        }
         if !self.leadership.hears(to) {
             return Err(Error::TimeoutLeaderTransfer);
         }

@@ -86,28 +86,6 @@ impl Group {
         }
     }
 
-    /// Hands the lead over to member `to`; returns once another member leads.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`] when this member still leads after a while.
-    pub(crate) async fn hand_over(&self, to: u64) -> Result<(), Error> {
-        self.raft
-            .trigger()
-            .transfer_leader(to)
-            .await
-            .map_err(|error| fatal(&error))?;
-        let own = self.id;
-        self.raft
-            .wait(Some(self.silence_max))
-            .metrics(
-                |metrics| metrics.current_leader.is_some_and(|leader| leader != own),
-                "another member leads",
-            )
-            .await
-            .or(Err(Error::Timeout))?;
-        Ok(())
-    }
-
     /// Whether this member leads and a member waits for its vote.
     fn owes_a_vote(&self) -> bool {
         let watched = self.raft.metrics();

@@ -152,7 +152,7 @@ impl Member {
     }
 
     /// The target waits as long for the end of its log, and then asks the others once.
-    fn hand_over_patience(&self) -> Duration {
+    pub(super) fn hand_over_patience(&self) -> Duration {
         self.inner.options.election_timeout * 2
     }
 

@@ -94,7 +94,7 @@ impl Member {
                     to = format!("{id:x}"),
                     "the leader is to be removed: hand over"
                 );
-                inner.group.hand_over(id).await?;
+                inner.group.transfer(id, self.hand_over_patience()).await?;
                 Err(Error::NotLeader)
             }
         }

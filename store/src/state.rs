@@ -285,6 +285,13 @@ impl State {
         })
     }
 
+    /// The hashes that the last compactions left, the newest first.
+    pub fn compaction_hashes(&self) -> Vec<HashKv> {
+        let mut hashes = self.hashes.lock().clone();
+        hashes.sort_by_key(|hash| std::cmp::Reverse(hash.hash_revision));
+        hashes
+    }
+
     pub(crate) fn store_hash(&self, hash: u32, compact_revision: i64, hash_revision: i64) {
         let mut hashes = self.hashes.lock();
         let current_revision = hash_revision;

@@ -2,8 +2,9 @@
 
 use std::pin::Pin;
 
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use holdfast_proto::peer::v1::{self as proto, peer_server::Peer};
+use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -18,11 +19,12 @@ use crate::member::Member;
 #[derive(Debug, Clone)]
 pub(super) struct PeerService {
     member: Member,
+    stop: CancellationToken,
 }
 
 impl PeerService {
-    pub(super) fn new(member: Member) -> PeerService {
-        PeerService { member }
+    pub(super) fn new(member: Member, stop: CancellationToken) -> PeerService {
+        PeerService { member, stop }
     }
 
     /// Who calls; refused before anything of the call is looked at.
@@ -55,6 +57,8 @@ impl Peer for PeerService {
     ) -> Result<Response<Self::AppendStream>, Status> {
         let from = self.admit(request.metadata())?;
         let answers = self.member.peer_calls().append(from, request.into_inner());
+        // The stream never ends by itself, and a stop does not wait for it.
+        let answers = answers.take_until(self.stop.clone().cancelled_owned());
         Ok(Response::new(Box::pin(answers)))
     }
 
@@ -210,6 +214,17 @@ impl Peer for PeerService {
         };
         let result = Some(result);
         Ok(Response::new(proto::LeaseTimeToLiveResponse { result }))
+    }
+
+    async fn introduce(
+        &self,
+        request: Request<proto::IntroduceRequest>,
+    ) -> Result<Response<proto::IntroduceResponse>, Status> {
+        let from = self.admit(request.metadata())?;
+        let members = self.member.state().members();
+        let mut known = members.iter().filter(|known| known.id == from);
+        let has_served = known.any(|known| !known.client_urls.is_empty());
+        Ok(Response::new(proto::IntroduceResponse { has_served }))
     }
 
     async fn hash_kv(

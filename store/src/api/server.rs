@@ -31,7 +31,7 @@ use super::watch::WatchService;
 use crate::consensus::peer::PEER_MESSAGE_BYTES_MAX;
 use crate::error::Error;
 use crate::lease::LeaseClockOptions;
-use crate::member::{Member, MemberOptions};
+use crate::member::{IntegrityOptions, Member, MemberOptions};
 use crate::metrics::Metrics;
 use crate::options::{ListenUrl, StoreOptions};
 use crate::watch::{History, WatchHub};
@@ -124,7 +124,8 @@ impl StoreServer {
         self.context.member().failed().await
     }
 
-    /// Hands the lead over, ends the streams, lets running requests finish for a moment, and stops the member.
+    /// Hands the lead over, ends the streams, lets running requests finish for a moment, and stops
+    /// the member.
     ///
     /// # Errors
     /// When the member cannot make its state durable.
@@ -201,9 +202,12 @@ fn client_front(context: &Context) -> Front {
 
 /// The calls between members, and the HTTP paths of the peer port.
 fn peer_router(context: &Context) -> Router {
-    let peer = PeerServer::new(PeerService::new(context.member().clone()))
-        .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
+    let peer = PeerServer::new(PeerService::new(
+        context.member().clone(),
+        context.stop().clone(),
+    ))
+    .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
+    .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
     http::add_peer_paths(Routes::new(peer).into_axum_router(), context)
 }
 
@@ -235,6 +239,14 @@ fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptio
     member.auto_compaction = options.auto_compaction;
     member.cache_bytes = options.limits.cache_bytes;
     member.scrub = options.scrub;
+    let features = &options.features;
+    member.integrity = IntegrityOptions {
+        at_start: features.compares_at_start,
+        periodic: options.corrupt_check,
+        compactions: features
+            .compares_compactions
+            .then_some(options.compact_hash_check),
+    };
     member.cluster_version = storage_version(&options.claimed_version);
     member.leases = LeaseClockOptions {
         ttl_min_s: lease_ttl_min_s(options.raft.election_timeout),

@@ -63,6 +63,8 @@ pub(crate) struct Group {
     leadership: Leadership,
     /// A member that was not heard for this long counts as down.
     pub(super) silence_max: Duration,
+    /// How long the leader may take to answer before another one is looked for.
+    leader_patience: Duration,
 }
 
 impl std::fmt::Debug for Group {
@@ -119,7 +121,7 @@ impl Group {
         let raft = Raft::new(id, config, peers.clone(), log, machine)
             .await
             .map_err(|error| fatal(&error))?;
-        let contact = Arc::<Contact>::default();
+        let contact = Arc::new(Contact::new(lease));
         let leadership = Leadership::new(
             id,
             lease,
@@ -136,6 +138,7 @@ impl Group {
             outbox,
             leadership,
             silence_max: 2 * options.election_timeout,
+            leader_patience: options.election_timeout,
         })
     }
 
@@ -179,6 +182,24 @@ impl Group {
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
             Err(error) => Err(fatal(&error)),
         }
+    }
+
+    /// Whether one of the other founders knows this member as one that has served clients. Those
+    /// that do not answer know nothing.
+    pub(crate) async fn has_served(
+        &self,
+        founders: &[(MemberId, Vec<String>)],
+        patience: Duration,
+    ) -> bool {
+        let others = founders.iter().filter(|(id, _)| id.0 != self.id);
+        let asked = others.map(|(id, urls)| {
+            let peer = self.peers.leader(id.0, urls);
+            async move { timeout(patience, peer.introduce(patience)).await }
+        });
+        let answers = futures::future::join_all(asked).await;
+        answers
+            .into_iter()
+            .any(|answer| matches!(answer, Ok(Ok(true))))
     }
 
     /// Whether this member has a log or a vote.
@@ -270,7 +291,10 @@ impl Group {
             };
         }
         let leader = self.leader_calls()?;
-        let index = leader.read_index(patience).await?;
+        // A leader that does not answer may be none any more: another one is asked soon.
+        let index = leader
+            .read_index(patience.min(self.leader_patience))
+            .await?;
         self.applied(index, patience).await
     }
 

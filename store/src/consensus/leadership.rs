@@ -13,28 +13,45 @@ use openraft::type_config::TypeConfigExt as _;
 use openraft::type_config::alias::WatchReceiverOf;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
 
 use super::types::TypeConfig;
 
 /// When a leader was last heard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Contact {
+    lease: Duration,
     last: Mutex<Option<(u64, Instant)>>,
+    /// The leader heard last; changes when it is another one, or one that was silent.
+    heard: watch::Sender<u64>,
 }
 
 impl Contact {
-    /// Notes a call of the leader `from` that was answered with `answer`.
-    pub(super) fn note(&self, from: u64, answer: &proto::AppendResponse, now: Instant) {
-        use proto::append_response::Result as Answer;
-        if !matches!(answer.result, Some(Answer::HigherVote(_))) {
-            *self.last.lock() = Some((from, now));
+    pub(super) fn new(lease: Duration) -> Self {
+        Self {
+            lease,
+            last: Mutex::default(),
+            heard: watch::Sender::new(0),
         }
     }
 
-    fn is_recent(&self, leader: u64, lease: Duration, now: Instant) -> bool {
+    /// Notes a call of the leader `from` that was answered with `answer`.
+    pub(super) fn note(&self, from: u64, answer: &proto::AppendResponse, now: Instant) {
+        use proto::append_response::Result as Answer;
+        if matches!(answer.result, Some(Answer::HigherVote(_))) {
+            return;
+        }
+        let is_known = self.is_recent(from, now);
+        *self.last.lock() = Some((from, now));
+        if !is_known {
+            self.heard.send_replace(from);
+        }
+    }
+
+    fn is_recent(&self, leader: u64, now: Instant) -> bool {
         let last = *self.last.lock();
-        last.is_some_and(|(from, at)| from == leader && now.duration_since(at) < lease)
+        last.is_some_and(|(from, at)| from == leader && now.duration_since(at) < self.lease)
     }
 }
 
@@ -44,6 +61,7 @@ pub(crate) struct Leadership {
     id: u64,
     lease: Duration,
     contact: Arc<Contact>,
+    heard: watch::Receiver<u64>,
     watched: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     data: WatchReceiverOf<TypeConfig, RaftDataMetrics<TypeConfig>>,
 }
@@ -59,6 +77,7 @@ impl Leadership {
         Self {
             id,
             lease,
+            heard: contact.heard.subscribe(),
             contact,
             watched,
             data,
@@ -84,7 +103,7 @@ impl Leadership {
         let is_vouched_for = if leader == self.id {
             is_alone || self.has_quorum()
         } else {
-            self.contact.is_recent(leader, self.lease, Instant::now())
+            self.contact.is_recent(leader, Instant::now())
         };
         is_vouched_for.then_some(leader)
     }
@@ -128,10 +147,11 @@ impl Leadership {
     ///
     /// A leader that falls silent changes nothing in raft: that is looked at every half lease.
     pub(crate) async fn changed(&mut self) -> bool {
-        let mut watched = self.watched.clone();
-        let result = tokio::time::timeout(self.lease / 4, watched.changed()).await;
-        self.watched = watched;
-        !matches!(result, Ok(Err(_)))
+        tokio::select! {
+            changed = self.watched.changed() => changed.is_ok(),
+            _ = self.heard.changed() => true,
+            () = sleep(self.lease / 4) => true,
+        }
     }
 }
 
@@ -150,18 +170,21 @@ mod tests {
     #[test]
     fn a_leader_that_fell_silent_is_none() {
         use proto::append_response::Result as Answer;
-        let (contact, now) = (Contact::default(), Instant::now());
-        assert!(!contact.is_recent(1, LEASE, now));
+        let (contact, now) = (Contact::new(LEASE), Instant::now());
+        assert!(!contact.is_recent(1, now));
         let refused = answer(Answer::HigherVote(proto::Vote::default()));
         contact.note(1, &refused, now);
-        assert!(!contact.is_recent(1, LEASE, now), "its time is over");
+        assert!(!contact.is_recent(1, now), "its time is over");
+        let mut heard = contact.heard.subscribe();
         contact.note(
             1,
             &answer(Answer::Matching(proto::Matching::default())),
             now,
         );
-        assert!(contact.is_recent(1, LEASE, now + LEASE / 2));
-        assert!(!contact.is_recent(2, LEASE, now), "another one was heard");
-        assert!(!contact.is_recent(1, LEASE, now + LEASE));
+        assert!(heard.has_changed().unwrap(), "who waits is told");
+        heard.mark_unchanged();
+        assert!(contact.is_recent(1, now + LEASE / 2));
+        assert!(!contact.is_recent(2, now), "another one was heard");
+        assert!(!contact.is_recent(1, now + LEASE));
     }
 }

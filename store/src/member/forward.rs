@@ -27,8 +27,9 @@ const BATCH_COMMANDS_MAX: usize = 512;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// Messages to the leader that are not answered yet.
 const BATCHES_MAX: usize = 16;
-/// How long to wait for another leader before looking again.
-const LEADER_PAUSE: Duration = Duration::from_millis(20);
+/// How long to wait before looking for a leader again; longer each time, as many may wait.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(320);
 
 type Answer = Forwarded<Result<LogPosition, Error>>;
 
@@ -55,6 +56,7 @@ impl Member {
         let encoded = next.as_ref().map(|proposal| proposal.encoded.clone());
         let encoded = encoded.unwrap_or_default();
         let mut leadership = self.inner.leadership.clone();
+        let mut pause = PAUSE_MIN;
         loop {
             let proposal = match next.take() {
                 Some(proposal) => proposal,
@@ -73,10 +75,11 @@ impl Member {
             if let Attempt::Done(result) = attempt {
                 return result;
             }
-            let changed = timeout(LEADER_PAUSE, leadership.changed()).await;
+            let changed = timeout(pause, leadership.changed()).await;
             if changed == Ok(false) {
                 return Err(Error::Stopped);
             }
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 

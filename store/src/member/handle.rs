@@ -401,7 +401,8 @@ impl Member {
         }
     }
 
-    /// Hands the lead over, ends all work, makes the state durable and gives the data directory back.
+    /// Hands the lead over, ends all work, makes the state durable and gives the data directory
+    /// back.
     ///
     /// Other clones of the handle answer `Stopped` from then on; the directory can be opened
     /// again once they are gone.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::discover::Discovery;
+use super::integrity::IntegrityOptions;
 use super::scrubber::ScrubOptions;
 use super::srv::SrvDiscovery;
 use crate::apply::OpenStorage;
@@ -101,6 +102,8 @@ pub struct MemberOptions {
     pub reserve_bytes: u64,
     /// How the background check of all records is paced.
     pub scrub: ScrubOptions,
+    /// When the members' data are compared.
+    pub integrity: IntegrityOptions,
     /// How leases are timed.
     pub leases: LeaseClockOptions,
     /// How the state file is reached; `None`: as a file. For tests of failing disks.
@@ -142,6 +145,7 @@ impl MemberOptions {
             log_segment_bytes: SEGMENT_BYTES_DEFAULT,
             reserve_bytes: 16 << 20,
             scrub: ScrubOptions::default(),
+            integrity: IntegrityOptions::default(),
             leases: LeaseClockOptions::default(),
             state_storage: None,
             snapshot_bytes_per_s: None,

@@ -29,6 +29,9 @@ use crate::state::State;
 /// How long a start may take to lead; a disk under load is slow.
 const LEAD_PATIENCE: Duration = Duration::from_mins(2);
 
+/// How long another founder may take to say whether it knows this member.
+const INTRODUCTION_PATIENCE: Duration = Duration::from_secs(1);
+
 pub(super) async fn start(
     options: MemberOptions,
     events: Arc<dyn EventSink>,
@@ -426,6 +429,24 @@ async fn begin(
             ),
         });
     }
+    if !is_begun
+        && inner
+            .group
+            .has_served(&ids.members, INTRODUCTION_PATIENCE)
+            .await
+    {
+        // It may have voted and acknowledged writes: without that it would do harm.
+        return Err(Error::Option {
+            option: "initial-cluster-state",
+            reason: format!(
+                "member {} has already been bootstrapped, and its data is gone from {}: remove \
+                 the member from the cluster, add it again, and start it with \
+                 --initial-cluster-state existing",
+                ids.member,
+                inner.options.data_dir.display()
+            ),
+        });
+    }
     if is_begun || ids.members.len() == 1 {
         if !is_begun {
             inner.group.found(&ids.members).await?;
@@ -460,7 +481,7 @@ pub(super) async fn ready(member: &Member) -> Result<(), Error> {
     loop {
         member.check_alive()?;
         let result = match member.linearizable().await {
-            Ok(()) => tasks::publish(member).await,
+            Ok(()) => introduce(member).await,
             Err(error) => Err(error),
         };
         match result {
@@ -472,4 +493,12 @@ pub(super) async fn ready(member: &Member) -> Result<(), Error> {
             result => return result,
         }
     }
+}
+
+/// Everything acknowledged is applied: the member is compared with the others and made known.
+async fn introduce(member: &Member) -> Result<(), Error> {
+    if member.options().integrity.at_start {
+        member.compare_at_start().await?;
+    }
+    tasks::publish(member).await
 }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::handle::Member;
-use super::{compactor, forward, reads, reconfigure, removed, scrubber};
+use super::{compactor, forward, integrity, reads, reconfigure, removed, scrubber};
 use crate::command::{
     ClusterVersion, LeaseCheckpoint, LeaseCheckpoints, MemberAttributes, Request,
 };
@@ -72,6 +72,8 @@ pub(super) fn spawn(member: &Member, queues: Queues) {
     spawn_until_stopped(member, limit_log(member.clone()));
     spawn_until_stopped(member, compactor::run(member.clone()));
     spawn_until_stopped(member, scrubber::run(member.clone()));
+    spawn_until_stopped(member, integrity::compare_periodically(member.clone()));
+    spawn_until_stopped(member, integrity::compare_compactions(member.clone()));
 }
 
 fn spawn_until_stopped(member: &Member, work: impl Future<Output = ()> + Send + 'static) {
@@ -304,8 +306,17 @@ impl Member {
     }
 
     async fn raise(&self, kind: rpc::AlarmType) -> Result<(), Error> {
+        self.raise_for(self.inner.member_id, kind).await
+    }
+
+    /// Raises an alarm about a member.
+    pub(super) async fn raise_for(
+        &self,
+        member: MemberId,
+        kind: rpc::AlarmType,
+    ) -> Result<(), Error> {
         let mut request = rpc::AlarmRequest {
-            member_id: self.inner.member_id.0,
+            member_id: member.0,
             ..Default::default()
         };
         request.set_action(rpc::alarm_request::AlarmAction::Activate);
@@ -314,7 +325,7 @@ impl Member {
     }
 }
 
-fn report(doing: &str, result: Result<(), Error>) {
+pub(super) fn report(doing: &str, result: Result<(), Error>) {
     match result {
         Ok(()) | Err(Error::Stopped) => {}
         Err(error) => tracing::warn!(%error, doing, "a background task failed; it is tried again"),

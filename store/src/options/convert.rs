@@ -123,7 +123,17 @@ fn options(values: &Values) -> Result<StoreOptions, UsageError> {
         let interval = value::duration("corrupt-check-time", text)?;
         if !interval.is_zero() {
             options.scrub.interval = interval.max(Duration::from_secs(1));
+            options.corrupt_check = Some(interval);
         }
+    }
+    if let Some(text) = get("compact-hash-check-time") {
+        let interval = value::duration("compact-hash-check-time", text)?;
+        if interval.is_zero() {
+            return Err(UsageError::new(
+                "--compact-hash-check-time must be >0 (set to 0s)",
+            ));
+        }
+        options.compact_hash_check = interval;
     }
     if let Some(text) = get("watch-progress-notify-interval") {
         let interval = value::duration("watch-progress-notify-interval", text)?;

@@ -18,11 +18,7 @@ const GATES: [&str; 11] = [
 ];
 
 /// What this store does whatever the gate says.
-const ALWAYS_ON: [&str; 3] = [
-    "InitialCorruptCheck",
-    "LeaseCheckpoint",
-    "LeaseCheckpointPersist",
-];
+const ALWAYS_ON: [&str; 2] = ["LeaseCheckpoint", "LeaseCheckpointPersist"];
 
 /// Reads the flag's value; a gate without a meaning here is a warning, an unknown one an error.
 pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Features, UsageError> {
@@ -41,9 +37,13 @@ pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Features, U
         match name.trim() {
             "StopGRPCServiceOnDefrag" => features.stops_serving_on_defrag = is_on,
             "SetMemberLocalAddr" => features.binds_peer_address = is_on,
+            "InitialCorruptCheck" => features.compares_at_start = is_on,
+            "CompactHashCheck" => features.compares_compactions = is_on,
             "AllAlpha" => {
                 features.stops_serving_on_defrag |= is_on;
                 features.binds_peer_address |= is_on;
+                features.compares_at_start |= is_on;
+                features.compares_compactions |= is_on;
             }
             name if ALWAYS_ON.contains(&name) && is_on => {}
             name if GATES.contains(&name) => {
@@ -66,13 +66,11 @@ mod tests {
     #[test]
     fn gates_are_read_by_etcds_names() {
         let mut warnings = Vec::new();
-        let text = "StopGRPCServiceOnDefrag=true, InitialCorruptCheck=true,CompactHashCheck=true";
+        let text = "StopGRPCServiceOnDefrag=true, InitialCorruptCheck=true,PriorityRequest=true";
         let features = read(text, &mut warnings).unwrap();
-        assert!(features.stops_serving_on_defrag);
-        assert_eq!(
-            warnings,
-            ["the feature gate CompactHashCheck has no effect"]
-        );
+        assert!(features.stops_serving_on_defrag && features.compares_at_start);
+        assert!(!features.compares_compactions);
+        assert_eq!(warnings, ["the feature gate PriorityRequest has no effect"]);
         for wrong in [
             "NoSuchGate=true",
             "StopGRPCServiceOnDefrag",

@@ -12,6 +12,7 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Flags whose file form is a number of nanoseconds.
 const DURATIONS: &[&str] = &[
+    "compact-hash-check-time",
     "corrupt-check-time",
     "discovery-dial-timeout",
     "discovery-request-timeout",

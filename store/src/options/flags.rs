@@ -153,7 +153,7 @@ pub(super) const FLAGS: &[Flag] = &[
     text("distributed-tracing-instance-id", Use::Ignored),
     text("distributed-tracing-sampling-rate", Use::Ignored),
     text("corrupt-check-time", Use::Obeyed),
-    text("compact-hash-check-time", Use::Ignored),
+    text("compact-hash-check-time", Use::Obeyed),
     text("compaction-batch-limit", Use::Ignored),
     boolean("peer-skip-client-san-verification", Use::Ignored),
     text("watch-progress-notify-interval", Use::Obeyed),

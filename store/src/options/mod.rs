@@ -149,6 +149,10 @@ pub struct Features {
     /// `SetMemberLocalAddr`: other members are called from the address of the first of
     /// `--initial-advertise-peer-urls` that is one; unlike in etcd also from a loopback address.
     pub binds_peer_address: bool,
+    /// `InitialCorruptCheck`: a member is compared with the others before it serves clients.
+    pub compares_at_start: bool,
+    /// `CompactHashCheck`: the leader compares what compactions left on the members.
+    pub compares_compactions: bool,
 }
 
 /// Least severe log line written.
@@ -185,6 +189,10 @@ pub struct StoreOptions {
     pub auto_compaction: AutoCompaction,
     /// How the background check of all records is paced (`--corrupt-check-time`).
     pub scrub: ScrubOptions,
+    /// How often the leader compares the members' data (`--corrupt-check-time`); `None`: never.
+    pub corrupt_check: Option<Duration>,
+    /// How often it compares what compactions left (`--compact-hash-check-time`).
+    pub compact_hash_check: Duration,
     /// Interval of progress notifications to watches that asked for them.
     pub watch_progress_interval: Duration,
     /// Feature gates.
@@ -284,6 +292,8 @@ impl StoreOptions {
             },
             auto_compaction: AutoCompaction::Off,
             scrub: ScrubOptions::default(),
+            corrupt_check: None,
+            compact_hash_check: Duration::from_mins(1),
             watch_progress_interval: Duration::from_mins(10),
             features: Features::default(),
             log_level: LogLevel::Info,

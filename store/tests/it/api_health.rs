@@ -6,7 +6,7 @@ use holdfast_proto::etcd::rpc;
 use holdfast_proto::grpc::health::health_check_response::ServingStatus;
 use holdfast_proto::grpc::health::health_client::HealthClient;
 use holdfast_proto::grpc::health::{HealthCheckRequest, HealthListRequest};
-use holdfast_store::options::{Features, ListenUrl};
+use holdfast_store::options::ListenUrl;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::Code;
 use tonic::transport::Channel;
@@ -64,10 +64,7 @@ async fn health_says_no_during_a_defragmentation_when_its_gate_is_on() {
         ),
     ] {
         let store = Store::start_with(|options| {
-            options.features = Features {
-                stops_serving_on_defrag: gate,
-                ..Features::default()
-            };
+            options.features.stops_serving_on_defrag = gate;
         })
         .await;
         for number in 0..50 {

@@ -508,8 +508,8 @@ async fn calls_of_other_services_are_not_implemented() {
         .unwrap_err();
     assert_eq!(enable.code(), Code::Unimplemented);
     assert_eq!(enable.message(), "unknown service etcdserverpb.Auth");
-    let request = rpc::MoveLeaderRequest::default();
-    let transfer = store.maintenance().move_leader(request).await.unwrap_err();
-    assert_eq!(transfer.code(), Code::Unimplemented);
+    let request = rpc::DowngradeRequest::default();
+    let downgrade = store.maintenance().downgrade(request).await.unwrap_err();
+    assert_eq!(downgrade.code(), Code::Unimplemented);
     store.stop().await;
 }

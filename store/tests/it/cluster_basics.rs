@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_store::api::StoreServer;
 use tokio::time::Instant;
 
 use crate::api_support::eventually;
@@ -125,5 +126,24 @@ async fn a_leader_cut_off_from_the_others_says_so_and_serves_nothing_it_cannot_v
     eventually(|| async { cluster.get(old, "k").await.is_ok() }).await;
     assert_eq!(cluster.read(old, "k").as_deref(), Some("2"));
     cluster.agree().await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_data_is_gone_is_not_founded_again() {
+    let mut cluster = Cluster::start(3).await;
+    let lost = cluster.follower().await;
+    cluster.stop(lost).await;
+    let leader = cluster.leader().await;
+    cluster.put(leader, "k", "v").await.unwrap();
+    let data = cluster.options[lost].data_dir.clone();
+    std::fs::remove_dir_all(&data).unwrap();
+    // Each time: what the first attempt left in the directory does not change the answer.
+    for _attempt in 0..2 {
+        let refused = StoreServer::start(cluster.options[lost].clone()).await;
+        let error = refused.expect_err("it may have voted").to_string();
+        assert!(error.contains("has already been bootstrapped"), "{error}");
+    }
+    cluster.put(leader, "k", "w").await.unwrap();
     cluster.stop_all().await;
 }

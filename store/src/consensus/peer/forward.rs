@@ -154,8 +154,16 @@ impl LeaderCalls {
         }
     }
 
+    /// Whether the peer knows this member as one that has served clients.
+    pub(crate) async fn introduce(&self, patience: Duration) -> Result<bool, Error> {
+        let request = self
+            .link
+            .request_within(proto::IntroduceRequest {}, patience);
+        let response = call(self.link.calls().introduce(request)).await.or_late()?;
+        Ok(response.has_served)
+    }
+
     /// The hash of the peer's key-value history at `revision`.
-    #[expect(dead_code, reason = "asked for by the comparison of members")]
     pub(crate) async fn hash_kv(
         &self,
         revision: i64,

@@ -1,6 +1,14 @@
-//! The rule by which data is let in while a disk fills up. Pure.
+//! The rules by which data is let in while a disk fills up. Pure.
 //!
 //! Room is what the disk has free, and the reserve file.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long space is short before writes are refused rather than kept waiting: longer than the
+/// member takes to notice and to give up what it does not need.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What is known when data may be let in.
 #[derive(Debug, Clone, Copy)]
@@ -40,9 +48,46 @@ impl Facts {
     }
 }
 
+/// For how long space is short.
+#[derive(Debug, Default)]
+pub(super) struct Shortage {
+    since: Option<Instant>,
+}
+
+impl Shortage {
+    /// Notes whether it is.
+    pub(super) fn note(&mut self, is_short: bool, now: Instant) {
+        self.since = is_short.then(|| self.since.unwrap_or(now));
+    }
+
+    /// Whether it is, for so long that space does not come back by itself.
+    pub(super) fn is_long(&self, now: Instant) -> bool {
+        self.since
+            .is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shortage_is_long_only_when_it_had_no_break() {
+        let start = Instant::now();
+        let almost = PATIENCE - Duration::from_millis(1);
+        let mut shortage = Shortage::default();
+        assert!(!shortage.is_long(start + 2 * PATIENCE));
+        shortage.note(true, start);
+        assert!(!shortage.is_long(start + almost));
+        // Told again, for another reason, it does not start anew.
+        shortage.note(true, start + almost);
+        assert!(shortage.is_long(start + PATIENCE));
+        shortage.note(false, start + PATIENCE);
+        assert!(!shortage.is_long(start + PATIENCE));
+        shortage.note(true, start + PATIENCE);
+        assert!(!shortage.is_long(start + PATIENCE + almost));
+        assert!(shortage.is_long(start + 2 * PATIENCE));
+    }
 
     const MIB: u64 = 1 << 20;
 

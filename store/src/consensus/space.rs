@@ -10,7 +10,9 @@
 //! long as nobody else takes the space, a checkpoint fits and a compaction makes its way. One that
 //! others left no room for is put off rather than begun: the log has it all.
 //!
-//! See [`super::room`] for who is let in.
+//! See [`super::room`] for who is let in. Space that runs short is often made within a moment: old
+//! log segments go, and free pages of the state's file. So what would be refused waits for that
+//! first ([`super::room::PATIENCE`]), and a refusal is one that lasts.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -22,7 +24,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::time::Instant;
 
-use super::room::Facts;
+use super::room::{Facts, Shortage};
 use crate::backend::LivePages;
 use crate::datadir::{Layout, durable};
 use crate::error::{Error, ErrorKind};
@@ -76,6 +78,7 @@ pub(crate) struct Space {
     /// Bytes proposed since the last look.
     unseen: AtomicU64,
     looked: Mutex<Instant>,
+    shortage: Mutex<Shortage>,
     stopped: Mutex<bool>,
     stop: Condvar,
 }
@@ -98,16 +101,22 @@ impl Space {
             written: Mutex::default(),
             unseen: AtomicU64::new(0),
             looked: Mutex::new(Instant::now()),
+            shortage: Mutex::default(),
             stopped: Mutex::new(false),
             stop: Condvar::new(),
         }
     }
 
-    /// Whether writes must be refused now.
+    /// Whether writes must not be let in now.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.log_short.load(Ordering::Relaxed)
             || self.state_short.load(Ordering::Relaxed)
             || self.disk_low.load(Ordering::Relaxed)
+    }
+
+    /// Whether space is short for so long that it does not come back by itself.
+    pub(crate) fn is_exhausted_for_long(&self) -> bool {
+        self.shortage.lock().is_long(Instant::now())
     }
 
     /// Whether the state's file cannot be written: what is proposed now would not be durable in
@@ -152,7 +161,24 @@ impl Space {
         }
         *looked = Instant::now();
         drop(looked);
-        if let Err(error) = self.look(pending.saturating_add(bytes)) {
+        self.look_or_say(pending.saturating_add(bytes));
+    }
+
+    /// Looks at the disk for those that wait for space, `pending` being on their way.
+    pub(crate) fn look_again(&self, pending: u64) {
+        let Some(mut looked) = self.looked.try_lock() else {
+            return;
+        };
+        if looked.elapsed() < LOOK_INTERVAL {
+            return;
+        }
+        *looked = Instant::now();
+        drop(looked);
+        self.look_or_say(pending);
+    }
+
+    fn look_or_say(&self, proposed: u64) {
+        if let Err(error) = self.look(proposed) {
             tracing::debug!(%error, "cannot look at the free space");
         }
     }
@@ -266,6 +292,9 @@ impl Space {
     }
 
     fn report(&self, what: &str, short: bool) {
+        let mut shortage = self.shortage.lock();
+        shortage.note(self.is_exhausted(), Instant::now());
+        drop(shortage);
         if short {
             tracing::warn!(what, dir = %self.dir.display(), "the disk is full; writes are refused");
         } else {

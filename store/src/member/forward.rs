@@ -143,27 +143,12 @@ impl Member {
         let bytes = encoded.len();
         let proposal = again(&encoded)?;
         let request = proposal.command.request.as_ref().ok_or(Error::NotCapable)?;
-        self.check_space(request, bytes)?;
+        self.find_room(request).await?;
         let _admitted = inner
             .admission
             .admit(bytes, admission::is_urgent(request))?;
         let (_, position) = inner.group.write(proposal).await?;
         Ok(position)
-    }
-
-    /// Refuses what the disk has no room for.
-    pub(super) fn check_space(
-        &self,
-        request: &crate::command::Request,
-        bytes: usize,
-    ) -> Result<(), Error> {
-        let space = &self.inner.space;
-        space.propose(bytes, self.inner.admission.pending_bytes());
-        let is_refused = space.is_exhausted() && admission::takes_space(request);
-        if is_refused || space.is_state_short() {
-            return Err(Error::NoSpace);
-        }
-        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,6 +28,8 @@ use crate::state::{Sizes, State};
 
 /// A linearizable read confirmed later than this is counted as slow, as in etcd.
 const READ_SLOW: Duration = Duration::from_millis(500);
+/// How often what waits for space on the disk looks for it.
+const ROOM_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Linearizable reads that did not go well, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,6 +97,8 @@ pub(super) struct Inner {
     pub(super) log: RaftLogReader,
     pub(super) space: Arc<Space>,
     pub(super) admission: admission::Admission,
+    /// Those that wait for space on the disk before they are admitted.
+    pub(super) waiting: admission::Admission,
     pub(super) reads: mpsc::Sender<ReadWaiter>,
     /// Commands for the leader elsewhere.
     pub(super) for_leader: mpsc::Sender<ForLeader>,
@@ -181,7 +185,7 @@ impl Member {
     async fn try_propose(&self, request: Request) -> Result<Applied, Error> {
         let inner = &*self.inner;
         self.check_alive()?;
-        self.check_space(&request, request.encoded_len())?;
+        self.find_room(&request).await?;
         let id = inner.next_id.fetch_add(1, Ordering::Relaxed);
         let is_urgent = admission::is_urgent(&request);
         let request = self.decide(request);
@@ -202,6 +206,35 @@ impl Member {
             response: outcome?,
             position,
         })
+    }
+
+    /// Returns once the disk has room for a request, or refuses it for want of space that does not
+    /// come back by itself.
+    pub(super) async fn find_room(&self, request: &Request) -> Result<(), Error> {
+        let inner = &*self.inner;
+        let bytes = request.encoded_len();
+        let mut waiting = None;
+        loop {
+            let pending = inner.admission.pending_bytes();
+            if waiting.is_none() || !inner.space.is_exhausted() {
+                inner.space.propose(bytes, pending);
+            } else {
+                inner.space.look_again(pending);
+            }
+            let is_refused = inner.space.is_exhausted() && admission::takes_space(request);
+            if !is_refused && !inner.space.is_state_short() {
+                return Ok(());
+            }
+            if inner.space.is_exhausted_for_long() {
+                return Err(Error::NoSpace);
+            }
+            if waiting.is_none() {
+                let is_urgent = admission::is_urgent(request);
+                waiting = Some(inner.waiting.admit(bytes, is_urgent)?);
+            }
+            sleep(ROOM_INTERVAL).await;
+            self.check_alive()?;
+        }
     }
 
     /// Fills in what must not be left to each member: the proposer decides.

@@ -46,9 +46,7 @@ pub(super) async fn start(
     let space = space(&layout, &options);
     let leases = Arc::new(LeaseClock::new(options.leases.clone()));
     let (applier, state) = open_state(&layout, &options, &space, &leases, events).await?;
-    if state.is_removed(ids.member.0) {
-        return Err(removed::refusal(&options, ids.member, ids.cluster));
-    }
+    refuse_removed(&state, &options, &ids)?;
     let fatal = watch::Sender::new(None);
     let (apply, apply_thread) = consensus::spawn_apply(
         applier,
@@ -81,6 +79,7 @@ pub(super) async fn start(
         group,
         space,
         admission: admission::Admission::default(),
+        waiting: admission::Admission::default(),
         reads,
         for_leader,
         waiters: Arc::clone(apply.waiters()),
@@ -102,6 +101,13 @@ pub(super) async fn start(
     };
     let begun = begin(&member, &ids, joining, queues);
     stop_unless(member.clone(), begun.await).await
+}
+
+fn refuse_removed(state: &State, options: &MemberOptions, ids: &ClusterIds) -> Result<(), Error> {
+    if state.is_removed(ids.member.0) {
+        return Err(removed::refusal(options, ids.member, ids.cluster));
+    }
+    Ok(())
 }
 
 /// Who the member is to its peers.

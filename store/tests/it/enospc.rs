@@ -36,6 +36,26 @@ async fn write_until_refused(member: &Member, prefix: &str) -> (u32, Error) {
     panic!("the disk never filled up");
 }
 
+/// Writes until a refusal stays: what the member gives up for a full disk is used up then.
+async fn fill_for_good(member: &Member) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    for round in 0.. {
+        write_until_refused(member, &format!("more-{round}")).await;
+        let refused = Instant::now();
+        while !member.status().errors.is_empty() {
+            if refused.elapsed() > FULL_FOR {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "a refusal never stays: {:?}",
+            member.status()
+        );
+    }
+}
+
 async fn wait_until_writable(member: &Member) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -86,11 +106,8 @@ async fn write_until_it_is_full(disk: &SmallDisk) {
         .write_to(&mut snapshot)
         .unwrap();
     assert!(snapshot.len() > 1 << 20);
-    let status = member.status();
-    assert!(
-        status.fatal.is_none() && !status.errors.is_empty(),
-        "{status:?}"
-    );
+    fill_for_good(&member).await;
+    assert!(member.status().fatal.is_none());
     member.stop().await.unwrap();
     // Full as it is, it opens and can be read.
     let member = Member::start(small_options(&disk.folder("member")), Arc::new(NoEvents))
@@ -136,6 +153,32 @@ async fn stop_and_go_on(disk: &SmallDisk, others: &Path) {
     }
     wait_until_writable(&member).await;
     assert!(member.status().fatal.is_none());
+    member.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_finds_the_disk_full_waits_a_moment_for_space_before_it_is_refused() {
+    let Some(disk) = SmallDisk::mount(FileSystem::Tmpfs, 96) else {
+        return;
+    };
+    let others = disk.folder("others");
+    let member = Member::start(small_options(&disk.folder("member")), Arc::new(NoEvents))
+        .await
+        .unwrap();
+    let filler = disk.fill(&others);
+    let big = vec![1; 1 << 20];
+    let write = member.propose(put("k", &big));
+    let make_room = async {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while member.status().errors.is_empty() {
+            assert!(Instant::now() < deadline, "{:?}", member.status());
+            sleep(Duration::from_millis(5)).await;
+        }
+        std::fs::remove_file(filler).unwrap();
+    };
+    let (written, ()) = tokio::join!(write, make_room);
+    written.unwrap();
+    assert_eq!(get(&member, "k").await.as_deref(), Some(big.as_slice()));
     member.stop().await.unwrap();
 }
 

@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_shortage_is_long_only_when_it_had_no_break() {
         let start = Instant::now();
-        let almost = PATIENCE - Duration::from_millis(1);
+        let almost = PATIENCE.saturating_sub(Duration::from_millis(1));
         let mut shortage = Shortage::default();
         assert!(!shortage.is_long(start + 2 * PATIENCE));
         shortage.note(true, start);

@@ -143,6 +143,7 @@ pub struct RaftOptions {
 
 /// etcd's feature gates that mean something here (`--feature-gates`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "a gate is on or off")]
 pub struct Features {
     /// `StopGRPCServiceOnDefrag`: the health service says no while a defragmentation runs.
     pub stops_serving_on_defrag: bool,

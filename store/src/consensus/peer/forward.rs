@@ -159,7 +159,9 @@ impl LeaderCalls {
         let request = self
             .link
             .request_within(proto::IntroduceRequest {}, patience);
-        let response = call(self.link.calls().introduce(request)).await.or_late()?;
+        let response = call(&self.link, self.link.calls().introduce(request))
+            .await
+            .or_late()?;
         Ok(response.has_served)
     }
 

@@ -8,6 +8,7 @@ use openraft::async_runtime::WatchReceiver as _;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::raft::Precondition;
 use openraft::{ChangeMembers, Instant as _, RaftState};
+use tokio::time::Instant;
 
 use super::group::{Group, fatal};
 use super::machine::to_position;
@@ -18,6 +19,9 @@ use crate::error::Error;
 
 /// Rest before a change that another one was in the way of is decided anew.
 const AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+/// Rest before a leader looks again at who is up.
+const HEARD_AFTER: Duration = Duration::from_millis(50);
 
 /// What the state knows of members, as of the membership in force.
 #[derive(Debug, Clone, Default)]
@@ -56,9 +60,21 @@ impl Group {
         rules: Rules,
         known: impl Fn() -> Known,
     ) -> Result<Reconfigured, Error> {
+        let mut unhealthy_since = None;
         loop {
             let (stored, facts) = self.facts(&known).await?;
-            let step = decide(change, &facts, rules)?;
+            let step = match decide(change, &facts, rules) {
+                Err(Error::Unhealthy) => {
+                    // A leader that has just begun may not have heard of everyone yet.
+                    let since = *unhealthy_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= self.silence_max / 4 {
+                        return Err(Error::Unhealthy);
+                    }
+                    tokio::time::sleep(HEARD_AFTER).await;
+                    continue;
+                }
+                decided => decided?,
+            };
             if step == Step::HandOver {
                 return successor(&facts).map(Reconfigured::HandOverTo);
             }

@@ -399,7 +399,7 @@ async fn an_existing_data_directory_takes_another_name_and_ignores_another_clust
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn joining_is_refused_for_now() {
+async fn joining_where_no_cluster_runs_says_so() {
     let dir = TempDir::new().unwrap();
     let joining = MemberOptions {
         cluster_state: ClusterState::Existing,
@@ -408,7 +408,8 @@ async fn joining_is_refused_for_now() {
     let error = Member::start(joining, Arc::new(NoEvents))
         .await
         .unwrap_err();
-    assert!(error.to_string().contains("join"), "{error}");
+    let told = "no member of --initial-cluster tells of a running cluster";
+    assert!(error.to_string().contains(told), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use holdfast_interop::cluster::Cluster;
 use holdfast_interop::wait;
 
 use super::{TRUSTED_AFTER, compare, wait_writable};
@@ -126,6 +127,44 @@ fn a_change_that_would_cost_the_quorum_is_refused_as_in_etcd() -> Result<()> {
             "put k v",
         ] {
             script.step(cluster, 0, line)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_lead_is_moved_as_in_etcd() -> Result<()> {
+    compare(&[], |cluster, script| {
+        let all = [0, 1, 2];
+        let members = cluster.members(0)?;
+        let first = members.iter().find(|(name, _)| name == "m0");
+        let first = first.map(|(_, id)| format!("{id:x}")).unwrap_or_default();
+        if cluster.leader(0)? != 0 {
+            let moved = cluster.ctl_of(&all).run(&["move-leader", &first])?;
+            ensure!(moved.code == 0, "{moved:?}");
+        }
+        let wait_leader = |cluster: &Cluster, leader| {
+            wait::until("the new leader", wait::READY_MAX, || {
+                let known = all
+                    .iter()
+                    .all(|at| cluster.leader(*at).ok() == Some(leader));
+                Ok(known.then_some(()))
+            })
+        };
+        wait_leader(cluster, 0)?;
+        script.step(cluster, 0, "move-leader ID(m1)")?;
+        wait_leader(cluster, 1)?;
+        cluster.reserve()?;
+        for (at, line) in [
+            (0, "move-leader ID(m2)"),
+            (1, "move-leader ID(m1)"),
+            (1, "move-leader 1234567890abcdef"),
+            (1, "move-leader nonsense"),
+            (1, "member add m3 --peer-urls=PEER(m3) --learner"),
+            (1, "move-leader ID(added3)"),
+            (1, "put k v"),
+        ] {
+            script.step(cluster, at, line)?;
         }
         Ok(())
     })

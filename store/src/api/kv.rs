@@ -13,7 +13,7 @@ use super::context::{Context, blocking};
 use super::quota;
 use super::stats::{self, Stats, Timer, TxnSize};
 use super::status::status;
-use super::validate;
+use super::{validate, words};
 use crate::apply;
 use crate::command::Request as Command;
 use crate::error::Error;
@@ -83,7 +83,7 @@ impl Kv for KvService {
             request_size: stats::size(&request),
             response_count: response.count,
             response_size: stats::size(&response),
-            content: stats::range(&request),
+            content: words::range(&request),
         });
         Ok(Response::new(response))
     }
@@ -140,7 +140,7 @@ impl Kv for KvService {
             request_size,
             response_count: 0,
             response_size: stats::size(&response),
-            content: stats::put(&key, value_len, lease),
+            content: words::put(&key, value_len, lease),
         });
         Ok(Response::new(response))
     }
@@ -165,7 +165,7 @@ impl Kv for KvService {
             request_size: stats::size(&request),
             response_count: response.deleted,
             response_size: stats::size(&response),
-            content: stats::delete(&request),
+            content: words::delete(&request),
         });
         Ok(Response::new(response))
     }

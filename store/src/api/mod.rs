@@ -22,6 +22,7 @@ mod stats;
 mod status;
 mod validate;
 mod watch;
+mod words;
 
 pub(crate) use observe::CallCounters;
 pub use server::StoreServer;

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use super::front::{Answer, Inner};
 use super::messages::Messages;
 use super::stats::{self, Remote, Stats};
-use crate::metrics::{Counter, Exposition, Metrics, Outcomes};
+use crate::metrics::{Counter, Exposition, Histogram, Metrics, Outcomes};
+use crate::options::MetricsDetail;
 
 /// Names of gRPC's codes, by number, as Go's metrics spell them.
 const CODES: [&str; 17] = [
@@ -85,9 +86,11 @@ const KV: &str = "etcdserverpb.KV";
 type Pick = fn(&MethodCounters) -> &Counter;
 
 /// Calls by method and outcome.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CallCounters {
     methods: [MethodCounters; METHODS.len()],
+    /// Of each method, until the answer is complete; kept with extensive metrics only.
+    handling: Option<[Histogram; METHODS.len()]>,
 }
 
 #[derive(Debug)]
@@ -113,9 +116,30 @@ impl Default for MethodCounters {
 }
 
 impl CallCounters {
+    pub(crate) fn new(detail: MetricsDetail) -> CallCounters {
+        let is_extensive = detail == MetricsDetail::Extensive;
+        CallCounters {
+            methods: std::array::from_fn(|_| MethodCounters::default()),
+            handling: is_extensive.then(|| std::array::from_fn(|_| Histogram::of_handling())),
+        }
+    }
+
     fn of(&self, method: Method, count: impl FnOnce(&MethodCounters)) {
         if let Some(counters) = self.methods.get(method.0) {
             count(counters);
+        }
+    }
+
+    /// Counts a call whose answer is complete.
+    fn handled(&self, method: Method, code: usize, start: Instant) {
+        self.of(method, |counters| {
+            if let Some(counter) = counters.handled.get(code) {
+                counter.add(1);
+            }
+        });
+        let handling = self.handling.as_ref();
+        if let Some(histogram) = handling.and_then(|methods| methods.get(method.0)) {
+            histogram.observe(start.elapsed());
         }
     }
 
@@ -127,6 +151,7 @@ impl CallCounters {
     /// Writes the counters; outcomes that never happened are left out.
     pub(crate) fn write(&self, out: &mut Exposition) {
         const HANDLED: &str = "grpc_server_handled_total";
+        const HANDLING: &str = "grpc_server_handling_seconds";
         const SECONDS: &str = "etcd_server_request_duration_seconds";
         let labelled = || METHODS.iter().map(labels).zip(&self.methods);
         let families: [(_, Pick); 3] = [
@@ -147,6 +172,12 @@ impl CallCounters {
                     let labels = [&[("grpc_code", *code)], labels.as_slice()].concat();
                     out.sample(HANDLED, &labels, counter.get());
                 }
+            }
+        }
+        if let Some(handling) = &self.handling {
+            out.family(HANDLING);
+            for (method, histogram) in METHODS.iter().zip(handling) {
+                out.observations(HANDLING, &labels(method), histogram);
             }
         }
         out.family(SECONDS);
@@ -274,11 +305,8 @@ impl Call {
     fn finish(&mut self, code: usize) {
         if !self.is_done {
             self.is_done = true;
-            self.metrics.calls.of(self.method, |counters| {
-                if let Some(counter) = counters.handled.get(code) {
-                    counter.add(1);
-                }
-            });
+            let calls = &self.metrics.calls;
+            calls.handled(self.method, code, self.start);
         }
     }
 }

@@ -61,7 +61,7 @@ impl StoreServer {
         if options.advertise_client_urls.is_empty() {
             options.advertise_client_urls = client.iter().map(Listener::url).collect();
         }
-        let counters = Arc::new(Metrics::new());
+        let counters = Arc::new(Metrics::new(options.metrics_detail));
         let hub = WatchHub::new();
         let member =
             Member::start(member_options(&options, &counters), Arc::new(hub.clone())).await?;

@@ -9,9 +9,7 @@ use tokio::time::Instant;
 use tonic::Request;
 
 use super::context::Context;
-
-/// Bytes of a key that are shown.
-const KEY_LEN_MAX: usize = 128;
+use super::words::TxnWords;
 
 /// Where a connection comes from; carried by each of its requests.
 #[derive(Debug, Clone, Copy)]
@@ -91,60 +89,10 @@ pub(super) fn size<M: Message>(message: &M) -> i64 {
     i64::try_from(message.encoded_len()).unwrap_or(i64::MAX)
 }
 
-fn key(key: &[u8]) -> String {
-    let shown = key.get(..KEY_LEN_MAX).unwrap_or(key);
-    let more = if shown.len() < key.len() { "..." } else { "" };
-    format!("\"{}{more}\"", shown.escape_ascii())
-}
-
-/// A range as it is logged.
-pub(super) fn range(request: &rpc::RangeRequest) -> String {
-    let numbers = [
-        ("limit", request.limit),
-        ("revision", request.revision),
-        ("sort_order", request.sort_order.into()),
-        ("sort_target", request.sort_target.into()),
-    ];
-    let flags = [
-        ("serializable", request.serializable),
-        ("keys_only", request.keys_only),
-        ("count_only", request.count_only),
-    ];
-    let mut parts = keys(&request.key, &request.range_end);
-    let numbers = numbers.into_iter().filter(|(_, number)| *number != 0);
-    parts.extend(numbers.map(|(name, number)| format!("{name}:{number}")));
-    let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
-    parts.extend(flags.map(|(name, _)| format!("{name}:true")));
-    parts.join(" ")
-}
-
-/// A put as it is logged.
-pub(super) fn put(name: &[u8], value_len: usize, lease: i64) -> String {
-    let lease = if lease == 0 {
-        String::new()
-    } else {
-        format!(" lease:{lease}")
-    };
-    format!("key:{} value_size:{value_len}{lease}", key(name))
-}
-
-/// A deletion as it is logged.
-pub(super) fn delete(request: &rpc::DeleteRangeRequest) -> String {
-    keys(&request.key, &request.range_end).join(" ")
-}
-
-fn keys(first: &[u8], end: &[u8]) -> Vec<String> {
-    let mut parts = vec![format!("key:{}", key(first))];
-    if !end.is_empty() {
-        parts.push(format!("range_end:{}", key(end)));
-    }
-    parts
-}
-
-/// How large a transaction is; its content is not looked at.
-#[derive(Debug, Clone, Copy)]
+/// How large a transaction is, and its words.
+#[derive(Debug)]
 pub(super) struct TxnSize {
-    compares: usize,
+    words: TxnWords,
     success: (usize, i64),
     failure: (usize, i64),
 }
@@ -156,14 +104,14 @@ impl TxnSize {
             (operations.len(), bytes)
         };
         TxnSize {
-            compares: request.compare.len(),
+            words: TxnWords::of(request),
             success: branch(&request.success),
             failure: branch(&request.failure),
         }
     }
 
     /// Counts and sizes of the branch that was taken.
-    pub(super) fn stats(self, response: &rpc::TxnResponse) -> Stats {
+    pub(super) fn stats(&self, response: &rpc::TxnResponse) -> Stats {
         let (count, bytes) = if response.succeeded {
             self.success
         } else {
@@ -174,40 +122,7 @@ impl TxnSize {
             request_size: bytes,
             response_count: 0,
             response_size: size(response),
-            content: format!(
-                "compares:{} success:{} failure:{}",
-                self.compares, self.success.0, self.failure.0
-            ),
+            content: self.words.text(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_are_described_without_values_and_with_long_keys_cut() {
-        let request = rpc::RangeRequest {
-            key: "a\n".into(),
-            range_end: "b".into(),
-            limit: 7,
-            serializable: true,
-            ..rpc::RangeRequest::default()
-        };
-        assert_eq!(
-            range(&request),
-            r#"key:"a\n" range_end:"b" limit:7 serializable:true"#
-        );
-        assert_eq!(put(b"k", 1024, 9), r#"key:"k" value_size:1024 lease:9"#);
-        assert_eq!(
-            put(&[b'k'; 500], 0, 0).len(),
-            128 + 3 + 6 + " value_size:0".len()
-        );
-        let delete_one = rpc::DeleteRangeRequest {
-            key: "k".into(),
-            ..rpc::DeleteRangeRequest::default()
-        };
-        assert_eq!(delete(&delete_one), r#"key:"k""#);
     }
 }

@@ -382,6 +382,12 @@ pub const METRICS: &[Metric] = &[
         "gRPC calls answered, by code; a code appears with its first call.",
     ),
     metric(
+        "grpc_server_handling_seconds",
+        Kind::Histogram,
+        "grpc_method, grpc_service, grpc_type",
+        "Time until a gRPC call was answered in full; with `--metrics extensive` only.",
+    ),
+    metric(
         "grpc_server_msg_received_total",
         Kind::Counter,
         "grpc_method, grpc_service, grpc_type",

@@ -19,12 +19,18 @@ use applies::Applies;
 use crate::api::CallCounters;
 use crate::apply::Operation;
 use crate::consensus::log::LogObserver;
+use crate::options::MetricsDetail;
 
 /// Upper bounds of the duration histograms, in seconds, as etcd's disk histograms: from 1 ms,
 /// doubling.
 const DISK_BOUNDS: [f64; 14] = [
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
     8.192,
+];
+
+/// Upper bounds of the handling of calls, in seconds: those of Prometheus' Go library.
+const HANDLING_BOUNDS: [f64; 11] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 
 /// Upper bounds for work over the whole data, in seconds: from 10 ms, doubling.
@@ -97,6 +103,11 @@ impl Histogram {
             count: Counter::default(),
             nanos: Counter::default(),
         }
+    }
+
+    /// Of the handling of calls.
+    pub(crate) fn of_handling() -> Histogram {
+        Histogram::new(&HANDLING_BOUNDS)
     }
 
     pub(crate) fn observe(&self, duration: Duration) {
@@ -178,9 +189,9 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Metrics {
+    pub(crate) fn new(detail: MetricsDetail) -> Metrics {
         Metrics {
-            calls: CallCounters::default(),
+            calls: CallCounters::new(detail),
             clients: ClientRequests::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),

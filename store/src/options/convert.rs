@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::flags::{self, Shape, Use, Values};
 use super::{
-    AutoCompaction, ClusterState, Invocation, ListenUrl, LogLevel, StoreOptions, UsageError,
-    discovery, features, file, value,
+    AutoCompaction, ClusterState, Invocation, ListenUrl, LogLevel, MetricsDetail, StoreOptions,
+    UsageError, discovery, features, file, value,
 };
 use crate::consensus::peer::BoundDialer;
 
@@ -118,6 +118,11 @@ fn options(values: &Values) -> Result<StoreOptions, UsageError> {
     if let Some(text) = get("log-level") {
         options.log_level = log_level(text)?;
     }
+    options.metrics_detail = match get("metrics") {
+        None | Some("basic") => MetricsDetail::Basic,
+        Some("extensive") => MetricsDetail::Extensive,
+        Some(text) => return Err(value::invalid("metrics", text)),
+    };
     if let Some(text) = get("corrupt-check-time") {
         // etcd's default of 0 is ours as well: the check runs at its own, slow pace.
         let interval = value::duration("corrupt-check-time", text)?;

@@ -138,7 +138,7 @@ pub(super) const FLAGS: &[Flag] = &[
     text("bcrypt-cost", Use::Ignored),
     text("auth-token-ttl", Use::Ignored),
     boolean("enable-pprof", Use::Ignored),
-    text("metrics", Use::Ignored),
+    text("metrics", Use::Obeyed),
     text("listen-metrics-urls", Use::Obeyed),
     text("logger", Use::Ignored),
     text("log-outputs", Use::Ignored),

@@ -169,6 +169,15 @@ pub enum LogLevel {
     Error,
 }
 
+/// How much the metrics tell (`--metrics`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricsDetail {
+    /// All but the times of calls.
+    Basic,
+    /// The times of gRPC calls as well.
+    Extensive,
+}
+
 /// Everything a store is told at start.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
@@ -200,6 +209,8 @@ pub struct StoreOptions {
     pub features: Features,
     /// Log level.
     pub log_level: LogLevel,
+    /// How much the metrics tell.
+    pub metrics_detail: MetricsDetail,
     /// The etcd version this store claims to be, `major.minor.patch`.
     pub claimed_version: String,
     /// Serve a store with auth enabled as if it were not. Only for drills on scratch copies:
@@ -298,6 +309,7 @@ impl StoreOptions {
             watch_progress_interval: Duration::from_mins(10),
             features: Features::default(),
             log_level: LogLevel::Info,
+            metrics_detail: MetricsDetail::Basic,
             claimed_version: CLAIMED_VERSION.to_owned(),
             serve_without_auth: false,
             peer_dialer: Arc::new(TcpDialer),

@@ -6,8 +6,9 @@ use holdfast_proto::etcd::rpc;
 use holdfast_proto::grpc::health::health_check_response::ServingStatus;
 use holdfast_proto::grpc::health::health_client::HealthClient;
 use holdfast_proto::grpc::health::{HealthCheckRequest, HealthListRequest};
-use holdfast_store::options::ListenUrl;
+use holdfast_store::options::{ListenUrl, MetricsDetail, StoreOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -75,7 +76,8 @@ async fn health_says_no_during_a_defragmentation_when_its_gate_is_on() {
         let mut changes = health(&store).watch(of("")).await.unwrap().into_inner();
         let first = changes.message().await.unwrap().unwrap();
         assert_eq!(first.status(), ServingStatus::Serving);
-        let watcher = tokio::spawn(async move {
+        let mut watcher = JoinSet::new();
+        watcher.spawn(async move {
             let mut seen = Vec::new();
             while let Ok(Some(change)) = changes.message().await {
                 seen.push(change.status());
@@ -88,13 +90,13 @@ async fn health_says_no_during_a_defragmentation_when_its_gate_is_on() {
         let request = rpc::DefragmentRequest {};
         store.maintenance().defragment(request).await.unwrap();
         if gate {
-            let seen = tokio::time::timeout(PATIENCE, watcher).await;
-            assert_eq!(seen.unwrap().unwrap(), expected);
+            let seen = tokio::time::timeout(PATIENCE, watcher.join_next()).await;
+            assert_eq!(seen.unwrap().unwrap().unwrap(), expected);
         } else {
             // The stop ends the stream, and nothing was told before.
             store.server.stop().await.unwrap();
-            let seen = tokio::time::timeout(PATIENCE, watcher).await;
-            assert_eq!(seen.unwrap().unwrap(), expected);
+            let seen = tokio::time::timeout(PATIENCE, watcher.join_next()).await;
+            assert_eq!(seen.unwrap().unwrap().unwrap(), expected);
             continue;
         }
         store.stop().await;
@@ -140,7 +142,7 @@ async fn a_taken_peer_port_refuses_the_start_by_its_name() {
     let port = taken.local_addr().unwrap().port();
     let directory = tempfile::tempdir().unwrap();
     let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut options = holdfast_store::StoreOptions::single("one", directory.path(), any_port);
+    let mut options = StoreOptions::single("one", directory.path(), any_port);
     options.listen.peer_urls = vec![ListenUrl::loopback(port)];
     let error = holdfast_store::api::StoreServer::start(options)
         .await
@@ -213,8 +215,34 @@ async fn requests_are_counted_by_client_version_and_messages_by_their_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_time_of_calls_is_told_with_extensive_metrics_only() {
+    for detail in [MetricsDetail::Basic, MetricsDetail::Extensive] {
+        let store = Store::start_with(|options| options.metrics_detail = detail).await;
+        store.put("k", "v").await;
+        let (_, page) = store.http("GET", "/metrics").await;
+        let line = |method: &str, sample: &str, last: &str| {
+            format!(
+                "grpc_server_handling_seconds_{sample}{{grpc_method=\"{method}\",\
+                 grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"{last}"
+            )
+        };
+        for line in [
+            line("Put", "count", "} 1"),
+            line("Put", "bucket", ",le=\"10\"} 1"),
+            // A method that was not called is told as well, as etcd does.
+            line("Txn", "count", "} 0"),
+        ] {
+            let is_told = page.lines().any(|told| told == line);
+            assert_eq!(is_told, detail == MetricsDetail::Extensive, "{line}");
+        }
+        store.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_metric_of_the_list_is_on_the_page_and_no_other() {
-    let store = Store::start().await;
+    let extensive = |options: &mut StoreOptions| options.metrics_detail = MetricsDetail::Extensive;
+    let store = Store::start_with(extensive).await;
     store.put("k", "v").await;
     store.get("k").await;
     let (_, page) = store.http("GET", "/metrics").await;
@@ -241,21 +269,22 @@ async fn connections_that_never_say_what_they_want_are_ended() {
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"GET /health HTTP/1.1\r\nHost: st",
     ];
-    let mut silent = Vec::new();
+    let mut silent = JoinSet::new();
     for beginning in beginnings {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream.write_all(beginning).await.unwrap();
-        silent.push(tokio::spawn(async move {
+        silent.spawn(async move {
             let mut rest = Vec::new();
             // A reset is an end as well.
-            tokio::time::timeout(Duration::from_mins(1), stream.read_to_end(&mut rest)).await
-        }));
+            let read = stream.read_to_end(&mut rest);
+            let ended = tokio::time::timeout(Duration::from_mins(1), read).await;
+            (ended.is_ok(), beginning)
+        });
     }
     store.put("k", "meanwhile").await;
-    for (stream, beginning) in silent.into_iter().zip(beginnings) {
-        let ended = stream.await.unwrap();
+    for (ended, beginning) in silent.join_all().await {
         assert!(
-            ended.is_ok(),
+            ended,
             "{:?} is still open",
             beginning.escape_ascii().to_string()
         );

@@ -2,7 +2,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use super::super::{AutoCompaction, ClusterState, Invocation, LogLevel, StoreOptions};
+use super::super::{
+    AutoCompaction, ClusterState, Invocation, LogLevel, MetricsDetail, StoreOptions,
+};
 
 fn read(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Invocation, String> {
     let environment: BTreeMap<String, String> = environment
@@ -38,6 +40,25 @@ fn every_form_of_a_flag_is_read_and_the_last_wins() {
     assert_eq!(options.data_dir.to_str(), Some("d.etcd"));
     assert_eq!(options.cluster.initial_cluster[0].0, "d");
     assert_eq!(warnings, ["--enable-pprof is accepted and has no effect"]);
+}
+
+#[test]
+fn metrics_are_basic_or_extensive() {
+    for (arguments, expected) in [
+        (&[][..], MetricsDetail::Basic),
+        (&["--metrics="], MetricsDetail::Basic),
+        (&["--metrics=basic"], MetricsDetail::Basic),
+        (&["--metrics", "extensive"], MetricsDetail::Extensive),
+    ] {
+        let (options, warnings) = run(arguments, &[]);
+        assert_eq!(options.metrics_detail, expected, "{arguments:?}");
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+    let refused = read(&["--metrics=much"], &[]).unwrap_err();
+    assert!(
+        refused.contains("metrics") && refused.contains("much"),
+        "{refused}"
+    );
 }
 
 #[test]

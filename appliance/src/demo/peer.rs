@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::{Child, Command};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::client::Client;
 use super::commands::SERVING_PATIENCE;
@@ -24,7 +24,7 @@ pub(super) enum Etcd {
     /// It is there.
     Ready(PathBuf),
     /// It is being built since the beginning of the demonstration.
-    Building(JoinHandle<Result<PathBuf, String>>),
+    Building(JoinSet<Result<PathBuf, String>>),
     /// There is none, for this reason.
     Missing(String),
 }
@@ -47,7 +47,11 @@ impl Etcd {
         }
         match on_path("go") {
             None => Self::Missing("no etcd on the PATH and no Go to build it with".to_owned()),
-            Some(go) => Self::Building(tokio::spawn(build(go, module.to_owned()))),
+            Some(go) => {
+                let mut building = JoinSet::new();
+                building.spawn(build(go, module.to_owned()));
+                Self::Building(building)
+            }
         }
     }
 
@@ -56,10 +60,11 @@ impl Etcd {
         match self {
             Self::Ready(program) => Ok(program),
             Self::Missing(reason) => Err(reason),
-            Self::Building(building) => {
-                match tokio::time::timeout(BUILD_PATIENCE, building).await {
-                    Ok(Ok(built)) => built,
-                    Ok(Err(error)) => Err(format!("building etcd broke off: {error}")),
+            Self::Building(mut building) => {
+                match tokio::time::timeout(BUILD_PATIENCE, building.join_next()).await {
+                    Ok(Some(Ok(built))) => built,
+                    Ok(Some(Err(error))) => Err(format!("building etcd broke off: {error}")),
+                    Ok(None) => Err("building etcd never began".to_owned()),
                     Err(_elapsed) => {
                         let seconds = BUILD_PATIENCE.as_secs();
                         Err(format!(

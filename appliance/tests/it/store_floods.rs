@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 use crate::store_process::Running;
 use crate::support::{PATIENCE, Place, eventually};
@@ -79,11 +80,11 @@ async fn more_connections_than_descriptors_wait_and_the_open_ones_go_on() {
     assert!(!log.contains("\"level\":\"error\""), "{log}");
 }
 
-/// Carries bytes to the store and takes back none after the first `back_max`.
-async fn tunnel_that_clogs(port: u16, back_max: usize) -> u16 {
+/// Carries bytes to the store and takes back none after the first `back_max`, as one of `tasks`.
+async fn tunnel_that_clogs(tasks: &mut JoinSet<()>, port: u16, back_max: usize) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         let (client, _) = listener.accept().await.unwrap();
         let store = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let (mut from_client, mut to_client) = client.into_split();
@@ -109,12 +110,13 @@ async fn a_client_that_takes_nothing_holds_up_nobody_else() {
     let mut good = running.client().await;
     let large = "x".repeat(512 << 10);
     good.put("large", &large).await;
-    let clogged = tunnel_that_clogs(running.port, 64 << 10).await;
+    let mut tunnels = JoinSet::new();
+    let clogged = tunnel_that_clogs(&mut tunnels, running.port, 64 << 10).await;
     let stuck = crate::support::Client::connect(clogged).await;
-    let mut waiting = Vec::new();
+    let mut waiting = JoinSet::new();
     for _ in 0..64 {
         let mut stuck = stuck.clone();
-        waiting.push(tokio::spawn(async move { stuck.get("large").await }));
+        waiting.spawn(async move { stuck.get("large").await });
     }
     // The stuck ones are under way as soon as the store has read for them.
     for number in 0..50 {
@@ -126,12 +128,10 @@ async fn a_client_that_takes_nothing_holds_up_nobody_else() {
     }
     assert_eq!(good.get("large").await.0.unwrap().len(), large.len());
     assert!(
-        waiting.iter().all(|one| !one.is_finished()),
+        waiting.try_join_next().is_none(),
         "they were meant to be stuck"
     );
-    for one in waiting {
-        one.abort();
-    }
+    waiting.shutdown().await;
     let (code, log) = running.stop().await;
     assert_eq!(code, 0, "{log}");
 }

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::order::MemberOrder;
 use crate::error::{Error, Result};
@@ -24,7 +24,8 @@ const STOP_MAX: Duration = Duration::from_secs(8);
 pub(super) struct EtcdProcess {
     child: Child,
     address: SocketAddr,
-    log: JoinHandle<()>,
+    /// Reads its log; ends with it.
+    log: JoinSet<()>,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +75,8 @@ impl EtcdProcess {
             .ok_or_else(|| Error::member("has no log"))?;
         let mut lines = BufReader::new(stderr);
         let address = wait_for_address(&mut lines).await?;
-        let log = tokio::spawn(forward(lines));
+        let mut log = JoinSet::new();
+        log.spawn(forward(lines));
         Ok(Self {
             child,
             address,
@@ -113,7 +115,7 @@ impl EtcdProcess {
             let killed = self.child.kill().await;
             killed.map_err(|error| Error::member(format!("does not stop: {error}")))?;
         }
-        self.log.abort();
+        self.log.abort_all();
         Ok(())
     }
 }

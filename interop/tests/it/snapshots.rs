@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use holdfast_interop::client::{Client, limited};
 use holdfast_interop::etcdctl::Etcdctl;
 use holdfast_interop::peers::{Peer, Peers};
@@ -170,7 +170,8 @@ async fn the_snapshot_of_a_store_under_writes_is_of_one_moment() -> Result<()> {
     fill(&ours, 9).await?;
     let mut client = Client::connect(&ours.endpoint()).await?;
     // Each transaction writes both keys; a snapshot between two of them shows both or none.
-    let writer = tokio::spawn(async move {
+    let mut writer = tokio::task::JoinSet::new();
+    writer.spawn(async move {
         for i in 0..2_000 {
             let put = |key: &str| holdfast_proto::etcd::rpc::RequestOp {
                 request: Some(holdfast_proto::etcd::rpc::request_op::Request::RequestPut(
@@ -205,6 +206,6 @@ async fn the_snapshot_of_a_store_under_writes_is_of_one_moment() -> Result<()> {
         };
         assert_eq!(of("left"), of("right"), "snapshot {number}");
     }
-    writer.await??;
+    writer.join_next().await.context("there is a writer")???;
     Ok(())
 }

@@ -13,6 +13,7 @@ use holdfast_proto::etcd::rpc::auth_server::{Auth, AuthServer};
 use holdfast_proto::etcd::rpc::maintenance_server::{Maintenance, MaintenanceServer};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::task::TaskTracker;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
@@ -46,6 +47,7 @@ pub(crate) struct Fake {
     pub(crate) flow: Flow,
     pub(crate) password: Option<&'static str>,
     pub(crate) snapshots: Arc<AtomicUsize>,
+    servers: TaskTracker,
 }
 
 /// Where the certificates for tests are.
@@ -76,6 +78,7 @@ impl Fake {
             flow: Flow::Whole,
             password: None,
             snapshots: Arc::default(),
+            servers: TaskTracker::new(),
         }
     }
 
@@ -101,7 +104,7 @@ impl Fake {
             .add_service(MaintenanceServer::new(self.clone()))
             .add_service(AuthServer::new(self.clone()))
             .serve_with_incoming(TcpListenerStream::new(listener));
-        drop(tokio::spawn(server));
+        self.servers.spawn(server);
         address
     }
 

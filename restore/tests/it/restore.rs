@@ -158,6 +158,8 @@ async fn an_existing_target_of_any_kind_is_refused_and_not_touched() {
     let refused = async |what: &str| {
         let refused = run(&bench, &plan).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Conflict, "{what}: {refused}");
+        let early = check_restore(&bench.vault.read_only(), &plan, &bench.keys).await;
+        assert_eq!(early.unwrap_err().kind(), ErrorKind::Conflict, "{what}");
     };
     fs::write(&target, b"mine").unwrap();
     refused("a file").await;
@@ -171,6 +173,23 @@ async fn an_existing_target_of_any_kind_is_refused_and_not_touched() {
     fs::remove_file(&target).unwrap();
     run(&bench, &plan).await.unwrap();
     refused("the same restore again").await;
+}
+
+#[tokio::test]
+async fn an_existing_target_is_refused_before_the_vault_is_read() {
+    let bench = Bench::new().await;
+    let captured = bench.backup(BASIC, minute(0)).await;
+    let plan = plan(&bench, &captured, &options(&bench, Target::Holdfast)).await;
+    fs::create_dir_all(&plan.data_dir).unwrap();
+    fs::remove_dir_all(bench.folder.path().join("vault/clusters")).unwrap();
+    let refused = run(&bench, &plan).await.unwrap_err();
+    assert!(matches!(refused, Error::TargetExists { .. }), "{refused}");
+    assert_eq!(
+        fs::read_dir(plan.data_dir.parent().unwrap())
+            .unwrap()
+            .count(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -590,13 +609,14 @@ mod holdfast_target {
 #[tokio::test]
 async fn the_long_operations_can_run_on_any_task() {
     let bench = Arc::new(Bench::new().await);
-    let task = tokio::spawn(async move {
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
         let captured = bench.backup(BASIC, minute(0)).await;
         bench.verify(captured.manifest.id, Level::L2).await;
         let plan = plan(&bench, &captured, &options(&bench, Target::Etcd)).await;
         run(&bench, &plan).await
     });
-    task.await.unwrap().unwrap();
+    tasks.join_next().await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]

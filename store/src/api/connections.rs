@@ -99,12 +99,13 @@ mod tests {
         let first = connections.admit().await;
         let second = connections.admit().await;
         assert_eq!((connections.open(), connections.limit()), (2, 2));
-        let third = tokio::spawn({
+        let mut third = tokio::task::JoinSet::new();
+        third.spawn({
             let connections = connections.clone();
             async move { connections.admit().await.is_some() }
         });
         drop(first);
-        assert!(third.await.unwrap());
+        assert!(third.join_next().await.unwrap().unwrap());
         drop(second);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use holdfast_proto::etcd::{kv, rpc};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::catch_up::{self, Found, READERS_MAX, Reader, Reading};
 use super::fragment;
@@ -42,7 +42,8 @@ pub struct WatchSession {
     progress: ProgressTimer,
     /// A client asked for progress while a watch lagged; answered when none does.
     is_progress_wanted: bool,
-    reading: Option<JoinHandle<Vec<Reading>>>,
+    /// At most one read of the history; ends with the session.
+    reading: JoinSet<Vec<Reading>>,
     read_revision: i64,
     read_cursor: WatcherId,
     is_reading_due: bool,
@@ -66,9 +67,6 @@ impl std::fmt::Debug for WatchSession {
 
 impl Drop for WatchSession {
     fn drop(&mut self) {
-        if let Some(reading) = self.reading.take() {
-            reading.abort();
-        }
         let mut groups = self.shared.groups.lock();
         for watch in self.watches.values() {
             groups.remove(watch.id);
@@ -96,7 +94,7 @@ impl WatchSession {
             next_auto_id: 0,
             progress: ProgressTimer::default(),
             is_progress_wanted: false,
-            reading: None,
+            reading: JoinSet::new(),
             read_revision: 0,
             read_cursor: WatcherId(0),
             is_reading_due: false,
@@ -163,9 +161,7 @@ impl WatchSession {
             if let Some(response) = self.ready.pop_front() {
                 return response;
             }
-            if let Some(task) = &mut self.reading {
-                let readings = task.await;
-                self.reading = None;
+            if let Some(readings) = self.reading.join_next().await {
                 // A read that panicked is tried again by the watchers that still lag.
                 self.finish_reading(readings.unwrap_or_default());
                 continue;
@@ -375,14 +371,14 @@ impl WatchSession {
         self.read_revision = target;
         let history = Arc::clone(&self.history);
         let reads = Arc::clone(&self.shared.reads);
-        self.reading = Some(tokio::spawn(async move {
+        self.reading.spawn(async move {
             let Ok(_permit) = reads.acquire_owned().await else {
                 return Vec::new();
             };
             tokio::task::spawn_blocking(move || catch_up::read(&history, &readers, target))
                 .await
                 .unwrap_or_default()
-        }));
+        });
     }
 
     fn finish_reading(&mut self, readings: Vec<Reading>) {

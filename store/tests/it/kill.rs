@@ -10,6 +10,7 @@ use holdfast_store::Error;
 use holdfast_store::apply::NoEvents;
 use holdfast_store::member::{Member, MemberOptions};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use crate::long::rounds;
 use crate::member::{get, options, put};
@@ -39,9 +40,10 @@ async fn child_that_writes_until_it_is_killed() {
     let member = Member::start(child_options(Path::new(&dir)), Arc::new(NoEvents))
         .await
         .unwrap();
-    let writers = (0..WRITERS).map(|writer| {
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
         let member = member.clone();
-        tokio::spawn(async move {
+        writers.spawn(async move {
             for at in 0_u64.. {
                 let number = first + at * WRITERS + writer;
                 let value = number.to_string().repeat(40);
@@ -55,9 +57,9 @@ async fn child_that_writes_until_it_is_killed() {
                 writeln!(out, "ACK {number}").unwrap();
                 out.flush().unwrap();
             }
-        })
-    });
-    futures::future::join_all(writers).await;
+        });
+    }
+    writers.join_all().await;
 }
 
 fn spawn_child(dir: &Path, first: u64) -> Child {

@@ -14,6 +14,7 @@ use holdfast_store::command::Request;
 use holdfast_store::member::{ClusterState, Member, MemberOptions};
 use holdfast_store::{Error, ErrorKind};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 /// Options for a small member under `dir`.
@@ -169,21 +170,18 @@ async fn the_member_and_the_cluster_version_are_published() {
 async fn concurrent_writers_each_get_their_own_revision() {
     let dir = TempDir::new().unwrap();
     let member = start(options(dir.path())).await;
-    let writes = (0..500).map(|at| {
+    let mut writes = JoinSet::new();
+    for at in 0..500 {
         let member = member.clone();
-        tokio::spawn(async move {
+        writes.spawn(async move {
             let applied = member.propose(put(&format!("k{at}"), b"v")).await.unwrap();
             let Response::Put(answer) = applied.response else {
                 panic!("a put")
             };
             answer.header.unwrap().revision
-        })
-    });
-    let mut revisions: Vec<i64> = futures::future::join_all(writes)
-        .await
-        .into_iter()
-        .map(|written| written.unwrap())
-        .collect();
+        });
+    }
+    let mut revisions: Vec<i64> = writes.join_all().await;
     revisions.sort_unstable();
     assert_eq!(revisions, (2..502).collect::<Vec<_>>());
     assert_eq!(member.status().pending_proposals, 0);

@@ -7,6 +7,7 @@ use holdfast_proto::etcd::rpc::{self, watch_request::RequestUnion};
 use holdfast_store::api::StoreServer;
 use holdfast_store::options::StoreOptions;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::api_support::Store;
@@ -44,22 +45,21 @@ async fn open_watches_and_busy_writers_do_not_hold_up_the_end() {
         // Nobody reads them: they fill up.
         streams.push((requests, responses.unwrap().into_inner()));
     }
-    let writers: Vec<_> = (0..WRITERS)
-        .map(|writer| {
-            let mut kv = store.kv();
-            tokio::spawn(async move {
-                let mut acknowledged = 0_u32;
-                while kv
-                    .put(put(format!("k{writer}-{acknowledged}")))
-                    .await
-                    .is_ok()
-                {
-                    acknowledged += 1;
-                }
-                acknowledged
-            })
-        })
-        .collect();
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
+        let mut kv = store.kv();
+        writers.spawn(async move {
+            let mut acknowledged = 0_u32;
+            while kv
+                .put(put(format!("k{writer}-{acknowledged}")))
+                .await
+                .is_ok()
+            {
+                acknowledged += 1;
+            }
+            (writer, acknowledged)
+        });
+    }
     let written = || store.server.member().state().revision() > 200;
     crate::api_support::eventually(|| async { written() }).await;
 
@@ -76,12 +76,9 @@ async fn open_watches_and_busy_writers_do_not_hold_up_the_end() {
     assert!(took < STOP_MAX, "{took:?}");
 
     drop((streams, channel));
-    let mut acknowledged = Vec::new();
-    for writer in writers {
-        acknowledged.push(writer.await.unwrap());
-    }
+    let acknowledged = writers.join_all().await;
     let server = StoreServer::start(options).await.unwrap();
-    for (writer, count) in acknowledged.into_iter().enumerate() {
+    for (writer, count) in acknowledged {
         for number in 0..count {
             let key = format!("k{writer}-{number}");
             let request = crate::api_support::range(&key, "");

@@ -16,6 +16,7 @@ use holdfast_interop::server::{Kind, Server, ServerOptions};
 use holdfast_interop::{ports, wait};
 use holdfast_proto::etcd::rpc;
 use serde_json::Value;
+use tokio::task::JoinSet;
 use tonic::Request;
 
 use super::appliance::Appliance;
@@ -183,21 +184,23 @@ async fn a_daemon_left_alone_leaves_proven_backups_and_passed_drills() -> Result
 /// Writes to all `endpoints` for the time of `form`; gives the revision each ends at.
 async fn load(form: &Form, endpoints: &[String]) -> Result<Vec<i64>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut writers = Vec::new();
+    let (mut writers, mut counts) = (JoinSet::new(), Vec::new());
     for endpoint in endpoints {
         let done = Arc::new(AtomicU64::new(0));
-        let task = tokio::spawn(write(
+        writers.spawn(write(
             endpoint.clone(),
             Arc::clone(&stop),
             Arc::clone(&done),
         ));
-        writers.push((task, done));
+        counts.push(done);
     }
     tokio::time::sleep(form.alone).await;
     stop.store(true, Ordering::Relaxed);
+    while let Some(written) = writers.join_next().await {
+        written??;
+    }
     let mut revisions = Vec::new();
-    for ((task, done), endpoint) in writers.into_iter().zip(endpoints) {
-        task.await??;
+    for (done, endpoint) in counts.into_iter().zip(endpoints) {
         let writes = done.load(Ordering::Relaxed);
         ensure!(writes > 1_000, "{endpoint}: only {writes} writes");
         let mut client = Client::connect(endpoint).await?;

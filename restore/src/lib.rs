@@ -40,6 +40,7 @@ pub mod sign;
 pub mod source;
 mod spool;
 mod staging;
+pub mod store_datadir;
 mod unique;
 pub mod vault;
 pub mod verify;

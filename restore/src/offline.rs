@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::etcd_datadir::{self, DataDirPlan, NewCluster, bumped_revision, content_error};
-use crate::inspect;
 use crate::source::SnapshotStream;
 use crate::staging::refuse_existing;
+use crate::store_datadir::write_store_datadir;
 
 /// How many of a damaged file's problems an error lists.
 const PROBLEMS_SHOWN: usize = 5;
@@ -263,8 +263,7 @@ pub fn restore_for_store(options: &SnapshotRestore) -> Result<SnapshotRestored> 
         clear_alarms: plan.clear_alarms,
     };
     let compacted = file.compact_revision().map_err(content_error)?;
-    let written = bootstrap::write_data_dir(&plan.data_dir, &file, &cluster, changes)
-        .map_err(|error| inspect::unreadable(&error))?;
+    let written = write_store_datadir(&plan.data_dir, &file, &cluster, changes)?;
     Ok(SnapshotRestored {
         data_dir: plan.data_dir,
         member_id: written.ids.member.to_string(),

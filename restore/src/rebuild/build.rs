@@ -3,7 +3,6 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use holdfast_store::Error as StoreError;
 use holdfast_store::bolt::ReadAt;
 use holdfast_store::datadir::bootstrap::{self, Changes};
 use holdfast_store::etcd_file::EtcdFile;
@@ -13,6 +12,7 @@ use crate::etcd_datadir::{self, DataDirPlan, Draft};
 use crate::inspect;
 use crate::plan::{RestorePlan, Target};
 use crate::staging::{private_dir, private_file};
+use crate::store_datadir;
 
 /// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 20;
@@ -65,20 +65,11 @@ fn build_holdfast<R: ReadAt>(
             token: plan.token.clone(),
         };
         let target = members.join(&member.name);
-        let written = bootstrap::write_data_dir(&target, file, &cluster, changes)
-            .map_err(|error| unwritten(error, &target))?;
+        let written = store_datadir::build(&target, file, &cluster, changes)?;
         check_revision(written.revision, plan)?;
         cluster_id = written.ids.cluster.0;
     }
     Ok(cluster_id)
-}
-
-/// What the store says of a directory it could not write: the disk's fault, or the content's.
-fn unwritten(error: StoreError, target: &Path) -> Error {
-    match error {
-        StoreError::Io { source, .. } => Error::io("write", target)(source),
-        error => inspect::unreadable(&error),
-    }
 }
 
 fn build_etcd<R: ReadAt>(file: &EtcdFile<R>, plan: &RestorePlan, members: &Path) -> Result<u64> {

@@ -13,9 +13,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use holdfast_proto::etcd::rpc::RangeRequest;
 use holdfast_restore::etcd_datadir::write_etcd_datadir;
+use holdfast_restore::store_datadir::write_store_datadir;
 use holdfast_store::apply::NoEvents;
 use holdfast_store::bolt::FileSource;
-use holdfast_store::datadir::bootstrap::{Changes, NewCluster, write_data_dir};
+use holdfast_store::datadir::bootstrap::{Changes, NewCluster};
 use holdfast_store::etcd_file::EtcdFile;
 use holdfast_store::member::{Member, MemberOptions};
 use rand::rngs::StdRng;
@@ -52,7 +53,7 @@ impl Kind {
                     mark_compacted: true,
                     clear_alarms: true,
                 };
-                write_data_dir(target, &source(FILE), &cluster, changes).unwrap();
+                write_store_datadir(target, &source(FILE), &cluster, changes).unwrap();
             }
         }
     }

@@ -1,6 +1,6 @@
 //! How a data directory comes to be: founded empty, or written offline from an etcd database.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::identity::{ClusterId, MemberId, cluster_id, member_id};
 use super::{DirLock, Layout, Marker, durable};
@@ -114,9 +114,8 @@ const RESTORED_AT: LogPosition = LogPosition {
 /// Builds a data directory at `target` from an etcd database, for member `cluster.name` of a new
 /// cluster. The database is not checked here: do that first.
 ///
-/// Everything is built in `<target>.partial-<id>` and renamed at the end: killed at any point this
-/// leaves nothing at `target`, or all of it. What an earlier, killed run left is removed. An
-/// existing target is refused.
+/// An existing target is refused, and what was begun is removed when it fails. A run that is killed
+/// leaves a part: build where nobody looks for a directory, sync the names, and rename it.
 pub fn write_data_dir<R: ReadAt>(
     target: &Path,
     source: &EtcdFile<R>,
@@ -129,23 +128,18 @@ pub fn write_data_dir<R: ReadAt>(
         doing: "prepare the new data directory",
         source,
     };
-    std::fs::create_dir_all(durable::parent_of(target)).map_err(io)?;
-    remove_leftovers(target)?;
-    let staging = durable::with_suffix(target, &format!(".partial-{:016x}", rand::random::<u64>()));
-    let layout = Layout::new(&staging);
-    durable::private_dir_all(&staging).map_err(io)?;
+    let layout = Layout::new(target);
+    durable::private_dir_all(target).map_err(io)?;
     let result = build(&layout, source, cluster, &ids, changes).and_then(|revision| {
-        refuse_existing(target)?;
         std::fs::remove_file(layout.lock()).map_err(io)?;
-        durable::sync_dir(&staging).map_err(io)?;
-        durable::rename(&staging, target).map_err(io)?;
         Ok(revision)
     });
     match result {
         Ok(revision) => Ok(WrittenDir { ids, revision }),
         Err(error) => {
-            if let Err(source) = std::fs::remove_dir_all(&staging) {
-                tracing::warn!(error = %source, path = %staging.display(), "a partial data directory stays behind");
+            if let Err(source) = std::fs::remove_dir_all(target) {
+                let path = target.display();
+                tracing::warn!(error = %source, %path, "a partial data directory stays behind");
             }
             Err(error)
         }
@@ -185,30 +179,4 @@ fn refuse_existing(target: &Path) -> Result<(), Error> {
             source,
         }),
     }
-}
-
-/// Removes staging directories of killed runs for the same target.
-fn remove_leftovers(target: &Path) -> Result<(), Error> {
-    let io = |source| Error::Io {
-        doing: "look for leftovers of an earlier restore",
-        source,
-    };
-    let parent = durable::parent_of(target);
-    let prefix = durable::with_suffix(target, ".partial-");
-    let prefix = prefix
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    let prefix = prefix.unwrap_or_default();
-    for entry in std::fs::read_dir(parent).map_err(io)? {
-        let entry = entry.map_err(io)?;
-        if !entry.file_name().to_string_lossy().starts_with(&prefix) {
-            continue;
-        }
-        let leftover: PathBuf = entry.path();
-        // A restore that is still running holds its lock.
-        let _held = DirLock::take(&Layout::new(&leftover))?;
-        tracing::info!(path = %leftover.display(), "remove what an earlier restore left");
-        std::fs::remove_dir_all(&leftover).map_err(io)?;
-    }
-    Ok(())
 }

@@ -203,21 +203,6 @@ fn an_existing_target_is_refused_and_left_alone() {
 }
 
 #[test]
-fn what_a_killed_restore_left_is_removed_and_the_restore_done_again() {
-    let dir = TempDir::new().unwrap();
-    let leftover = dir.path().join("m0.partial-0123456789abcdef");
-    std::fs::create_dir_all(leftover.join("raft")).unwrap();
-    std::fs::write(leftover.join("state.redb"), b"half").unwrap();
-    let target = dir.path().join("m0");
-    write_data_dir(&target, &source("basic.db"), &cluster(), bump(1)).unwrap();
-    let names: Vec<_> = std::fs::read_dir(dir.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
-    assert_eq!(names, ["m0"]);
-}
-
-#[test]
 fn a_database_with_damaged_pages_is_refused_and_leaves_nothing() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("damaged.db");

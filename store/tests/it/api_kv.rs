@@ -513,3 +513,43 @@ async fn calls_of_other_services_are_not_implemented() {
     assert_eq!(downgrade.code(), Code::Unimplemented);
     store.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_serializable_is_read_only_after_the_member_confirmed_that_it_leads() {
+    let store = Store::start().await;
+    store.put("k", "v").await;
+    // It serves what it has, and can confirm nothing any more.
+    store.server.member().clone().stop().await.unwrap();
+    for serializable in [true, false] {
+        let range = rpc::RangeRequest {
+            serializable,
+            ..range("k", "")
+        };
+        let txn = rpc::TxnRequest {
+            success: vec![rpc::RequestOp {
+                request: Some(Request::RequestRange(range.clone())),
+            }],
+            ..rpc::TxnRequest::default()
+        };
+        let members = rpc::MemberListRequest {
+            linearizable: !serializable,
+        };
+        let streamed = async {
+            let mut pieces = store.kv().range_stream(range.clone()).await?.into_inner();
+            pieces.message().await
+        };
+        let codes = [
+            store.kv().range(range.clone()).await.map(drop),
+            streamed.await.map(drop),
+            store.kv().txn(txn).await.map(drop),
+            store.cluster().member_list(members).await.map(drop),
+        ]
+        .map(|result| result.map_err(|refused| refused.code()));
+        let expected = if serializable {
+            Ok(())
+        } else {
+            Err(Code::Unavailable)
+        };
+        assert_eq!(codes, [expected; 4], "serializable: {serializable}");
+    }
+}

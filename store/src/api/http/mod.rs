@@ -129,3 +129,55 @@ fn plain_error(code: StatusCode, text: &str) -> Response {
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::{Body, Bytes};
+    use futures::StreamExt as _;
+    use futures::stream;
+
+    use super::*;
+
+    const PIECE_BYTES: usize = 64 << 10;
+
+    /// A call of `pieces`, and then of silence when it `goes_on`; how many were read.
+    async fn call(pieces: usize, goes_on: bool) -> usize {
+        let read = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&read);
+        let sent = stream::iter(0..pieces).map(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, std::io::Error>(Bytes::from(vec![0; PIECE_BYTES]))
+        });
+        let body = if goes_on {
+            Body::from_stream(sent.chain(stream::pending()))
+        } else {
+            Body::from_stream(sent)
+        };
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri("/no.such.Service/Call")
+            .header(header::CONTENT_TYPE, "application/grpc")
+            .body(body)
+            .unwrap();
+        let response = not_found(request).await;
+        let status = tonic::Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.code(), tonic::Code::Unimplemented);
+        assert_eq!(status.message(), "unknown service no.such.Service");
+        read.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test]
+    async fn an_unknown_call_is_read_to_its_end_before_it_is_answered() {
+        assert_eq!(call(10, false).await, 10);
+    }
+
+    #[tokio::test]
+    async fn of_an_unknown_call_without_end_a_part_is_read_and_it_is_answered_all_the_same() {
+        let limit = UNKNOWN_CALL_BYTES_MAX / PIECE_BYTES;
+        assert_eq!(call(100 * limit, false).await, limit + 1);
+        assert_eq!(call(3, true).await, 3);
+    }
+}

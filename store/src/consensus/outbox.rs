@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 
 use super::log::RaftLogReader;
 use super::snapshot::Made;
@@ -20,6 +21,8 @@ pub(crate) struct Outbox {
     kept: Mutex<Option<Arc<Made>>>,
     /// The log is too long: it is purged whatever is sent.
     is_forced: AtomicBool,
+    /// What lets go of a snapshot in time; ends with the outbox.
+    keeping: Mutex<JoinSet<()>>,
 }
 
 impl Outbox {
@@ -28,6 +31,7 @@ impl Outbox {
             log,
             kept: Mutex::default(),
             is_forced: AtomicBool::new(false),
+            keeping: Mutex::default(),
         }
     }
 
@@ -45,8 +49,9 @@ impl Outbox {
     pub(super) fn keep(self: &Arc<Self>, made: &Arc<Made>) {
         *self.kept.lock() = Some(Arc::clone(made));
         let (outbox, id) = (Arc::downgrade(self), made.id);
-        // Ends when nobody sends it any more, or with the member.
-        drop(tokio::spawn(async move {
+        let mut keeping = self.keeping.lock();
+        while keeping.try_join_next().is_some() {}
+        keeping.spawn(async move {
             loop {
                 tokio::time::sleep(KEPT).await;
                 let Some(outbox) = outbox.upgrade() else {
@@ -62,7 +67,7 @@ impl Outbox {
                     _ => break,
                 }
             }
-        }));
+        });
     }
 
     /// Whether the log must not be purged: who gets the snapshot needs what follows it.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -167,8 +168,11 @@ pub(super) async fn serve(
     stopping: CancellationToken,
 ) {
     let places = Arc::new(Semaphore::new(BATCHES_MAX));
+    // Ends with the member; each call has a deadline.
+    let mut calls = JoinSet::new();
     let mut next = None;
     loop {
+        while calls.try_join_next().is_some() {}
         let work = async {
             let place = Arc::clone(&places).acquire_owned().await.ok()?;
             let first = match next.take() {
@@ -184,15 +188,10 @@ pub(super) async fn serve(
         let Some((place, first)) = work else { return };
         let batch = fill(first, &mut jobs, &mut next);
         let group = group.clone();
-        let stopping = stopping.clone();
-        // Ends with the call, which has a deadline, or with the member.
-        drop(tokio::spawn(async move {
-            tokio::select! {
-                () = stopping.cancelled() => {}
-                () = send(&group, batch, patience) => {}
-            }
+        calls.spawn(async move {
+            send(&group, batch, patience).await;
             drop(place);
-        }));
+        });
     }
 }
 

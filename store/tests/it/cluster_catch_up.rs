@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_store::options::StoreOptions;
+use tokio::task::JoinSet;
 
 use crate::api_support::eventually;
 use crate::cluster_support::Cluster;
@@ -87,7 +88,8 @@ async fn a_snapshot_that_broke_off_goes_on_where_it_stopped() {
     let leader = cluster.leader().await;
     outrun(&cluster, leader).await;
     let options = cluster.options[away].clone();
-    let restarted = tokio::spawn(holdfast_store::api::StoreServer::start(options));
+    let mut restarted = JoinSet::new();
+    restarted.spawn(holdfast_store::api::StoreServer::start(options));
     let folder = cluster.options[away].data_dir.join("snapshots");
     let received = || {
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -106,7 +108,7 @@ async fn a_snapshot_that_broke_off_goes_on_where_it_stopped() {
         now > before
     })
     .await;
-    let server = restarted.await.unwrap().unwrap();
+    let server = restarted.join_next().await.unwrap().unwrap().unwrap();
     cluster.servers[away] = Some(server);
     cluster.agree().await;
     cluster.stop_all().await;

@@ -15,6 +15,7 @@ use holdfast_store::member::Member;
 use holdfast_store::options::{ListenUrl, StoreOptions};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::api_support::PATIENCE;
@@ -25,6 +26,7 @@ use crate::member::put;
 pub(crate) struct Network {
     /// Pairs (from, to) between which nothing passes, by the ports of their peer URLs.
     cut: Mutex<BTreeSet<(u16, u16)>>,
+    relays: Mutex<JoinSet<()>>,
 }
 
 /// One member's way out: refuses to dial over a cut, and cuts what is there.
@@ -53,7 +55,8 @@ impl PeerDialer for Dialer {
             let stream = TcpStream::connect((host.as_str(), port)).await?;
             stream.set_nodelay(true)?;
             let (near, far) = tokio::io::duplex(1 << 20);
-            tokio::spawn(relay(far, stream, network, (from, port)));
+            let passing = relay(far, stream, Arc::clone(&network), (from, port));
+            network.relays.lock().unwrap().spawn(passing);
             let near: Box<dyn PeerStream> = Box::new(near);
             Ok(near)
         })

@@ -1,3 +1,5 @@
+use tokio::task::JoinSet;
+
 use super::*;
 
 /// An answer to `question`: SRV records, each name pointing back at the question's.
@@ -37,7 +39,8 @@ fn founder(name: &str, port: u16) -> NewCluster {
 async fn founders_are_found_in_dns_and_one_of_them_is_this_member() {
     let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = server.local_addr().unwrap();
-    let names = tokio::spawn(async move {
+    let mut names = JoinSet::new();
+    names.spawn(async move {
         let mut question = vec![0; 512];
         for _ in 0..2 {
             let (length, from) = server.recv_from(&mut question).await.unwrap();
@@ -69,7 +72,7 @@ async fn founders_are_found_in_dns_and_one_of_them_is_this_member() {
         told.contains("cannot find local etcd member \"m9\" in SRV records"),
         "{told}"
     );
-    let question = names.await.unwrap();
+    let question = names.join_next().await.unwrap().unwrap();
     let asked = name_at(&question, 12).unwrap().0;
     assert_eq!(asked, "_etcd-server-blue._tcp.example.org");
 }

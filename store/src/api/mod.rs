@@ -25,5 +25,6 @@ mod watch;
 mod words;
 
 pub(crate) use observe::CallCounters;
+pub use peer::peer_routes;
 pub use server::StoreServer;
 pub use status::status;

@@ -3,27 +3,37 @@
 use std::pin::Pin;
 
 use futures::{Stream, StreamExt as _};
-use holdfast_proto::peer::v1::{self as proto, peer_server::Peer};
+use holdfast_proto::peer::v1::peer_server::{Peer, PeerServer};
+use holdfast_proto::peer::v1::{self as proto};
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::context::blocking;
 use crate::apply::LogPosition;
-use crate::consensus::peer::{change_from_request, to_refusal};
+use crate::consensus::peer::{PEER_MESSAGE_BYTES_MAX, change_from_request, to_refusal};
 use crate::error::Error;
 use crate::lease::LeaseId;
 use crate::member::Member;
 
+/// What other members call, until `stop`.
+pub fn peer_routes(member: &Member, stop: CancellationToken) -> Routes {
+    let peer = PeerServer::new(PeerService::new(member.clone(), stop))
+        .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
+    Routes::new(peer)
+}
+
 /// Answers the Peer service.
 #[derive(Debug, Clone)]
-pub(super) struct PeerService {
+struct PeerService {
     member: Member,
     stop: CancellationToken,
 }
 
 impl PeerService {
-    pub(super) fn new(member: Member, stop: CancellationToken) -> PeerService {
+    fn new(member: Member, stop: CancellationToken) -> PeerService {
         PeerService { member, stop }
     }
 

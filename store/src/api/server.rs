@@ -11,7 +11,6 @@ use holdfast_proto::etcd::rpc::lease_server::LeaseServer;
 use holdfast_proto::etcd::rpc::maintenance_server::MaintenanceServer;
 use holdfast_proto::etcd::rpc::watch_server::WatchServer;
 use holdfast_proto::grpc::health::health_server::HealthServer;
-use holdfast_proto::peer::v1::peer_server::PeerServer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
@@ -26,9 +25,8 @@ use super::kv::KvService;
 use super::lease::LeaseService;
 use super::listen::{self, DRAIN_MAX, Listener, Serving};
 use super::maintenance::{MaintenanceService, storage_version};
-use super::peer::PeerService;
+use super::peer::peer_routes;
 use super::watch::WatchService;
-use crate::consensus::peer::PEER_MESSAGE_BYTES_MAX;
 use crate::error::Error;
 use crate::lease::LeaseClockOptions;
 use crate::member::{IntegrityOptions, Member, MemberOptions};
@@ -202,13 +200,8 @@ fn client_front(context: &Context) -> Front {
 
 /// The calls between members, and the HTTP paths of the peer port.
 fn peer_router(context: &Context) -> Router {
-    let peer = PeerServer::new(PeerService::new(
-        context.member().clone(),
-        context.stop().clone(),
-    ))
-    .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
-    .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
-    http::add_peer_paths(Routes::new(peer).into_axum_router(), context)
+    let peers = peer_routes(context.member(), context.stop().clone());
+    http::add_peer_paths(peers.into_axum_router(), context)
 }
 
 fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptions {

@@ -5,8 +5,8 @@
 //! who brings them: the way to the thread and back costs more than they do.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::space::Space;
 use super::types::ApplyResponder;
 use super::upkeep::GivingBack;
 use super::waiters::Waiters;
+use super::workers::Workers;
 use crate::apply::Operation as AppliedOperation;
 use crate::apply::{Applier, Entry, EntryPayload, LogPosition, Membership, Outcome};
 use crate::command::Request;
@@ -36,6 +37,8 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 const COMPACTION_REST: Duration = Duration::from_millis(10);
 /// Entries that may be applied without the thread.
 const LIGHT_ENTRIES_MAX: usize = 4;
+/// The shortest wait of a task that tends.
+const TEND_PAUSE: Duration = Duration::from_millis(1);
 /// The longest wait of an idle thread.
 const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 
@@ -134,7 +137,8 @@ pub(crate) struct ApplyHandle {
     worker: Arc<Mutex<Worker>>,
     /// Whether the caller may do the thread's work: others run the rest of the process meanwhile.
     may_work: bool,
-    jobs: SyncSender<Job>,
+    /// Absent when there is no thread: who brings work does it.
+    jobs: Option<SyncSender<Job>>,
     shared: Arc<Shared>,
 }
 
@@ -144,8 +148,8 @@ pub(crate) fn spawn(
     space: Arc<Space>,
     fatal: watch::Sender<Option<String>>,
     observer: Option<Arc<dyn LogObserver>>,
-) -> Result<(ApplyHandle, JoinHandle<()>), Error> {
-    let (jobs, queue) = sync_channel(QUEUE_MAX);
+    workers: Workers,
+) -> Result<(ApplyHandle, Option<JoinHandle<()>>), Error> {
     let shared = Arc::new(Shared {
         position: Mutex::default(),
         fatal,
@@ -167,14 +171,20 @@ pub(crate) fn spawn(
     worker.publish_position();
     worker.publish_membership();
     let worker = Arc::new(Mutex::new(worker));
-    let own = Arc::clone(&worker);
-    let thread = std::thread::Builder::new()
-        .name("holdfast-apply".to_owned())
-        .spawn(move || run(&own, &queue))
-        .map_err(|source| Error::Io {
-            doing: "start the apply thread",
-            source,
-        })?;
+    let (jobs, thread) = match workers {
+        Workers::Threads => {
+            let (jobs, thread) = spawn_thread(&worker)?;
+            (Some(jobs), Some(thread))
+        }
+        Workers::Tasks => {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a simulation has no thread; the task ends with the last handle"
+            )]
+            drop(tokio::spawn(tend_as_task(Arc::downgrade(&worker))));
+            (None, None)
+        }
+    };
     let may_work = tokio::runtime::Handle::try_current()
         .is_ok_and(|runtime| runtime.metrics().num_workers() > 1);
     let handle = ApplyHandle {
@@ -184,6 +194,19 @@ pub(crate) fn spawn(
         shared,
     };
     Ok((handle, thread))
+}
+
+fn spawn_thread(worker: &Arc<Mutex<Worker>>) -> Result<(SyncSender<Job>, JoinHandle<()>), Error> {
+    let (jobs, queue) = sync_channel(QUEUE_MAX);
+    let own = Arc::clone(worker);
+    let thread = std::thread::Builder::new()
+        .name("holdfast-apply".to_owned())
+        .spawn(move || run(&own, &queue))
+        .map_err(|source| Error::Io {
+            doing: "start the apply thread",
+            source,
+        })?;
+    Ok((jobs, thread))
 }
 
 impl ApplyHandle {
@@ -199,8 +222,9 @@ impl ApplyHandle {
 
     async fn run(&self, job: impl FnOnce(Done) -> Job) -> Result<(), Error> {
         let (done, result) = oneshot::channel();
-        if self.jobs.send(job(done)).is_err() {
-            return Err(Error::Stopped);
+        match &self.jobs {
+            Some(jobs) => jobs.send(job(done)).or(Err(Error::Stopped))?,
+            None => self.worker.lock().work(Some(job(done))),
         }
         result.await.unwrap_or(Err(Error::Stopped))
     }
@@ -229,7 +253,8 @@ impl ApplyHandle {
         worker.check(&result);
         let needs_thread = was_clean || worker.is_checkpoint_due();
         drop(worker);
-        if needs_thread && self.jobs.try_send(Job::Tend).is_err() {
+        let jobs = self.jobs.as_ref();
+        if needs_thread && jobs.is_some_and(|jobs| jobs.try_send(Job::Tend).is_err()) {
             // A full queue: the thread will look at what is due by itself.
             tracing::debug!("the apply thread is busy");
         }
@@ -277,13 +302,20 @@ fn run(worker: &Mutex<Worker>, queue: &Receiver<Job>) {
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        let mut worker = worker.lock();
-        if let Some(job) = job {
-            worker.handle(job);
-        }
-        worker.tend();
+        worker.lock().work(job);
     }
     worker.lock().close();
+}
+
+/// What the thread does between jobs, where there is none: until all handles are gone.
+async fn tend_as_task(worker: Weak<Mutex<Worker>>) {
+    while let Some(worker) = worker.upgrade() {
+        worker.lock().work(None);
+        // Nothing tells of new work.
+        let patience = worker.lock().patience().min(CHECKPOINT_INTERVAL);
+        drop(worker);
+        tokio::time::sleep(patience.max(TEND_PAUSE)).await;
+    }
 }
 
 impl std::fmt::Debug for Worker {
@@ -320,6 +352,14 @@ impl Worker {
             .is_some_and(|since| since.elapsed() >= CHECKPOINT_INTERVAL)
             || self.applier.dirty_bytes() >= DIRTY_BYTES_MAX
             || self.space.wants_checkpoint()
+    }
+
+    /// Does a job and what is due.
+    fn work(&mut self, job: Option<Job>) {
+        if let Some(job) = job {
+            self.handle(job);
+        }
+        self.tend();
     }
 
     fn tend(&mut self) {

@@ -24,6 +24,7 @@ mod suite_tests;
 mod types;
 mod upkeep;
 mod waiters;
+mod workers;
 
 pub(crate) use apply_thread::{ApplyHandle, spawn as spawn_apply};
 pub(crate) use group::{Group, GroupOptions};
@@ -37,3 +38,4 @@ pub(crate) use space::Space;
 pub(crate) use state_file::StateFile;
 pub use types::{LogEntry, NodeId, PeerNode, Proposal, TypeConfig, Wanted};
 pub(crate) use waiters::Waiters;
+pub use workers::Workers;

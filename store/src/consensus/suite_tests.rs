@@ -141,8 +141,14 @@ fn open_machine(dir: &std::path::Path, log: RaftLogReader) -> Machine {
         Applier::open(&path, &StateOptions::default(), Arc::new(NoEvents)).expect("it opens");
     let space = Arc::new(super::Space::new(dir, 0));
     // The thread ends with the last handle, which the machine holds.
-    let (apply, _thread) = super::spawn_apply(applier, space, watch::Sender::new(None), None)
-        .expect("the thread starts");
+    let (apply, _thread) = super::spawn_apply(
+        applier,
+        space,
+        watch::Sender::new(None),
+        None,
+        super::Workers::Threads,
+    )
+    .expect("the thread starts");
     Machine::new(apply, state, dir.join("snapshots"), log)
 }
 

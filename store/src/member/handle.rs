@@ -130,7 +130,7 @@ pub(super) struct Tallies {
 /// What ends with the member.
 pub(super) struct Owned {
     pub(super) apply: ApplyHandle,
-    pub(super) apply_thread: JoinHandle<()>,
+    pub(super) apply_thread: Option<JoinHandle<()>>,
     pub(super) lock: DirLock,
 }
 
@@ -309,6 +309,11 @@ impl Member {
         &self.inner.state
     }
 
+    /// The raft log, to look at.
+    pub fn log(&self) -> &RaftLogReader {
+        &self.inner.log
+    }
+
     /// The times of leases.
     pub fn leases(&self) -> &Arc<LeaseClock> {
         &self.inner.leases
@@ -457,9 +462,11 @@ impl Member {
         } = owned;
         let durable = apply.checkpoint().await;
         drop(apply);
-        let joined = tokio::task::spawn_blocking(move || apply_thread.join()).await;
-        if !matches!(joined, Ok(Ok(()))) {
-            tracing::error!("the apply thread panicked");
+        if let Some(apply_thread) = apply_thread {
+            let joined = tokio::task::spawn_blocking(move || apply_thread.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                tracing::error!("the apply thread panicked");
+            }
         }
         drop(lock);
         durable

@@ -10,7 +10,8 @@ use super::integrity::IntegrityOptions;
 use super::scrubber::ScrubOptions;
 use super::srv::SrvDiscovery;
 use crate::apply::OpenStorage;
-use crate::consensus::log::{LogObserver, SEGMENT_BYTES_DEFAULT};
+use crate::consensus::Workers;
+use crate::consensus::log::{DiskIo, LogIo, LogObserver, SEGMENT_BYTES_DEFAULT};
 use crate::consensus::peer::{PeerDialer, TcpDialer};
 use crate::lease::LeaseClockOptions;
 
@@ -110,6 +111,10 @@ pub struct MemberOptions {
     pub state_storage: Option<StateStorage>,
     /// Bytes a second at which a raft snapshot is sent to another member at most; `None`: no limit.
     pub snapshot_bytes_per_s: Option<u64>,
+    /// How the raft log becomes durable. For tests of failing disks.
+    pub log_io: Arc<dyn LogIo>,
+    /// Who writes the log and applies it. Default threads; tasks are for simulations.
+    pub workers: Workers,
     /// How connections to other members are made.
     pub peer_dialer: Arc<dyn PeerDialer>,
     /// Told of every sync of the raft log and every checkpoint of the state.
@@ -149,6 +154,8 @@ impl MemberOptions {
             leases: LeaseClockOptions::default(),
             state_storage: None,
             snapshot_bytes_per_s: None,
+            log_io: Arc::new(DiskIo),
+            workers: Workers::default(),
             peer_dialer: Arc::new(TcpDialer),
             log_observer: None,
         }

@@ -53,6 +53,7 @@ pub(super) async fn start(
         Arc::clone(&space),
         fatal.clone(),
         options.log_observer.clone(),
+        options.workers,
     )?;
     let mut log = open_log(&layout, &options, &ids, &space).await?;
     if options.is_forced_alone && !founding {
@@ -352,6 +353,8 @@ async fn open_log(
     let log_options = LogOptions {
         segment_bytes: options.log_segment_bytes,
         observer: options.log_observer.clone(),
+        io: Arc::clone(&options.log_io),
+        workers: options.workers,
         space: Arc::clone(space),
         ..LogOptions::new(layout.log(), identity)
     };

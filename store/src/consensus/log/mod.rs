@@ -33,9 +33,10 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use segment::{LogIdentity, SEGMENT_VERSION};
-pub use store::{RaftLog, RaftLogReader};
+pub use store::{Fingerprint, RaftLog, RaftLogReader};
 
 use super::space::Space;
+use super::workers::Workers;
 use crate::apply::Operation;
 use crate::datadir::durable;
 
@@ -52,6 +53,8 @@ pub struct LogOptions {
     pub io: Arc<dyn LogIo>,
     /// Told of every sync.
     pub observer: Option<Arc<dyn LogObserver>>,
+    /// Who writes.
+    pub workers: Workers,
     pub(crate) space: Arc<Space>,
 }
 
@@ -69,6 +72,7 @@ impl LogOptions {
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             io: Arc::new(DiskIo),
             observer: None,
+            workers: Workers::default(),
         }
     }
 }
@@ -77,6 +81,11 @@ impl LogOptions {
 pub trait LogIo: fmt::Debug + Send + Sync {
     /// Returns once the bytes written to `file` are durable.
     fn sync(&self, file: &File) -> io::Result<()>;
+
+    /// How long a writer that is a task waits before a batch: a simulated disk takes its time.
+    fn latency(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// The real disk.

@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::segment::{Prepared, SEGMENT_BYTES_MIN};
 use crate::consensus::space::{Space, is_no_space};
+use crate::consensus::workers::Workers;
 
 /// How often a full disk is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
@@ -45,8 +46,14 @@ pub(super) struct Spares {
 }
 
 impl Spares {
-    /// Starts the thread that keeps one spare of `size` bytes in `dir`.
-    pub(super) fn start(dir: &Path, size: u64, space: Arc<Space>) -> io::Result<Self> {
+    /// Starts the thread that keeps one spare of `size` bytes in `dir`, unless there are to be no
+    /// threads: each is made when it is taken then.
+    pub(super) fn start(
+        dir: &Path,
+        size: u64,
+        space: Arc<Space>,
+        workers: Workers,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
             size,
@@ -54,6 +61,12 @@ impl Spares {
             slot: Mutex::default(),
             changed: Condvar::new(),
         });
+        if workers == Workers::Tasks {
+            return Ok(Self {
+                shared,
+                thread: None,
+            });
+        }
         let worker = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("holdfast-spare".to_owned())
@@ -68,6 +81,10 @@ impl Spares {
     /// it: on a full disk until there is space.
     pub(super) fn take(&self, needed: u64) -> io::Result<Prepared> {
         let mut slot = self.shared.slot.lock();
+        if self.thread.is_none() && matches!(*slot, Slot::Wanted) {
+            let size = self.shared.affordable_size().max(needed);
+            return Prepared::create(&self.shared.dir, size);
+        }
         let prepared = loop {
             match std::mem::replace(&mut *slot, Slot::Taken) {
                 Slot::Ready(prepared) => break prepared,

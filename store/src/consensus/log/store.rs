@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use super::super::membership::{decode_plain_membership, encode_plain_membership};
 use super::super::types::{LogEntry, LogId, Payload, Proposal, TypeConfig, Vote, log_id, term_of};
+use super::super::workers::Workers;
 use super::index::{Index, Lookup, Slot};
 use super::record::{self, BodyKind, EntryRecord, Head, Place, Record};
 use super::recovery::{self, Recovered};
@@ -64,6 +65,7 @@ impl RaftLog {
             &options.dir,
             options.segment_bytes,
             Arc::clone(&options.space),
+            options.workers,
         )?;
         let writer = Writer {
             dir: options.dir.clone(),
@@ -89,14 +91,25 @@ impl RaftLog {
             last_sync: Duration::ZERO,
             last_entries: 0,
         };
-        let (desk, run) = Desk::new(writer, QUEUE_MAX);
-        let thread = std::thread::Builder::new()
-            .name("holdfast-log".to_owned())
-            .spawn(run)?;
+        let (desk, backlog) = Desk::new(writer, QUEUE_MAX);
+        let thread = match options.workers {
+            Workers::Threads => {
+                let thread = std::thread::Builder::new().name("holdfast-log".to_owned());
+                Some(thread.spawn(move || backlog.work())?)
+            }
+            Workers::Tasks => {
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "a simulation has no thread; the task ends with the desk"
+                )]
+                drop(tokio::spawn(backlog.work_as_task()));
+                None
+            }
+        };
         Ok(Self {
             index,
             desk: Some(desk),
-            thread: Some(thread),
+            thread,
         })
     }
 
@@ -247,7 +260,32 @@ impl RaftLogStorage<TypeConfig> for RaftLog {
     }
 }
 
+/// Tells whether two members hold the same entry at an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// The term it was proposed in.
+    pub term: u64,
+    /// CRC-32C of its body.
+    pub crc: u32,
+}
+
 impl RaftLogReader {
+    /// The fingerprint of the entry at `index`, when the log holds it.
+    ///
+    /// # Errors
+    /// When the entry cannot be read, or is damaged.
+    pub fn fingerprint(&self, index: u64) -> io::Result<Option<Fingerprint>> {
+        let entries = self.read(index..index.saturating_add(1), usize::MAX)?;
+        let Some(entry) = entries.first() else {
+            return Ok(None);
+        };
+        let record = to_record(entry)?;
+        Ok(Some(Fingerprint {
+            term: record.term,
+            crc: crc32c::crc32c(&record.body),
+        }))
+    }
+
     /// The indexes the log holds.
     pub fn range(&self) -> Range<u64> {
         self.index.lock().range()

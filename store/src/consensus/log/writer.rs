@@ -87,8 +87,8 @@ impl std::fmt::Debug for Desk {
 }
 
 impl Desk {
-    /// A desk for `writer`, and what its thread runs.
-    pub(super) fn new(writer: Writer, queue: usize) -> (Self, impl FnOnce() + Send + 'static) {
+    /// A desk for `writer`, and what its thread or task works off.
+    pub(super) fn new(writer: Writer, queue: usize) -> (Self, Backlog) {
         let (jobs, queue) = mpsc::channel(queue);
         let desk = Self {
             writer: Arc::new(Mutex::new(writer)),
@@ -97,8 +97,12 @@ impl Desk {
             may_wait: tokio::runtime::Handle::try_current()
                 .is_ok_and(|runtime| runtime.metrics().num_workers() > 1),
         };
-        let (writer, pending) = (Arc::clone(&desk.writer), Arc::clone(&desk.pending));
-        (desk, move || run(&writer, &pending, queue))
+        let backlog = Backlog {
+            writer: Arc::clone(&desk.writer),
+            pending: Arc::clone(&desk.pending),
+            jobs: queue,
+        };
+        (desk, backlog)
     }
 
     /// Does `job` here when it is small and the writer has nothing else to do; gives it back
@@ -182,21 +186,42 @@ pub(super) struct Writer {
     pub(super) last_entries: usize,
 }
 
-/// Serves the queue until it is closed.
-fn run(writer: &Mutex<Writer>, pending: &AtomicUsize, mut jobs: mpsc::Receiver<Job>) {
-    while let Some(job) = jobs.blocking_recv() {
-        let mut writer = writer.lock();
-        let mut patience = Patience::after(writer.last_entries);
+/// The jobs that were handed in, on the side that does them.
+pub(super) struct Backlog {
+    writer: Arc<Mutex<Writer>>,
+    pending: Arc<AtomicUsize>,
+    jobs: mpsc::Receiver<Job>,
+}
+
+impl Backlog {
+    /// Serves the queue until it is closed, on a thread.
+    pub(super) fn work(mut self) {
+        while let Some(job) = self.jobs.blocking_recv() {
+            let patience = Patience::after(self.writer.lock().last_entries);
+            self.serve(job, patience);
+        }
+        self.writer.lock().spares.stop();
+    }
+
+    /// The same as a task, on a disk that takes its simulated time.
+    pub(super) async fn work_as_task(mut self) {
+        while let Some(job) = self.jobs.recv().await {
+            let latency = self.writer.lock().io.latency();
+            tokio::time::sleep(latency).await;
+            self.serve(job, Patience::after(0));
+        }
+    }
+
+    /// Does `job` and all that waits behind it, or comes while there is patience.
+    fn serve(&mut self, job: Job, mut patience: Patience) {
         let mut done = 1;
-        writer.serve(job, || {
-            let job = patience.until_some(|| jobs.try_recv().ok())?;
+        self.writer.lock().serve(job, || {
+            let job = patience.until_some(|| self.jobs.try_recv().ok())?;
             done += 1;
             Some(job)
         });
-        drop(writer);
-        pending.fetch_sub(done, Ordering::Release);
+        self.pending.fetch_sub(done, Ordering::Release);
     }
-    writer.lock().spares.stop();
 }
 
 /// How long a batch goes on giving way to those who may add to it.

@@ -7,7 +7,7 @@ use crate::tidy::tree::Tree;
 /// Endings by which a code span is taken for a file of this repository.
 const FILES: [&str; 4] = [".rs", ".proto", ".toml", ".md"];
 /// Folders by which a code span is taken for a path of this repository.
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 11] = [
     "appliance",
     "docs",
     "drills",
@@ -15,6 +15,7 @@ const FOLDERS: [&str; 10] = [
     "policies",
     "proto",
     "restore",
+    "simulation",
     "store",
     "xtask",
     ".ci",

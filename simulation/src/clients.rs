@@ -1,0 +1,441 @@
+//! Clients of one member: they ask it, and what they asked and were told is kept.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use holdfast_proto::etcd::{kv, rpc};
+use holdfast_store::Error;
+use holdfast_store::apply::Response;
+use holdfast_store::command::Request;
+use holdfast_store::lease::LeaseId;
+use holdfast_store::member::Member;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio::time::sleep;
+
+use crate::history::{Call, Key, Lease, Nanos, Operation, Outcome, Shown};
+use crate::invariants::{Place, Sight};
+use crate::observer::{Observer, now};
+
+/// Keys written by the clients; one more for each member's leases.
+pub const KEYS: Key = 6;
+/// Pause after a failed call.
+const FAILURE_PAUSE: Duration = Duration::from_millis(50);
+/// Seconds to live of a lease.
+const TTL_S: i64 = 2;
+
+/// What all clients asked and were told.
+#[derive(Debug)]
+pub struct Book {
+    observer: Arc<Observer>,
+    operations: Mutex<Vec<Operation>>,
+    leases: Mutex<Vec<Lease>>,
+    next_value: AtomicU64,
+    next_client: AtomicU64,
+    answered: AtomicU64,
+    waiting: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+impl Book {
+    /// An empty one.
+    pub fn new(observer: Arc<Observer>) -> Self {
+        Self {
+            observer,
+            operations: Mutex::default(),
+            leases: Mutex::default(),
+            next_value: AtomicU64::new(1),
+            next_client: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends all clients once they have their answers.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Operations answered so far.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// What was asked and told; reads without an answer say nothing and are left out.
+    pub fn entries(&self) -> (Vec<Operation>, Vec<Lease>) {
+        let mut operations = self.operations.lock().clone();
+        operations.retain(|operation| {
+            !matches!(operation.call, Call::Get { .. })
+                || matches!(operation.outcome, Outcome::Done { .. })
+        });
+        (operations, self.leases.lock().clone())
+    }
+
+    /// Whether a client waits for an answer.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    fn value(&self) -> u64 {
+        self.next_value.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that an operation begins; until it is answered its outcome is unknown.
+    fn begin(&self, client: u32, call: Call) -> usize {
+        let mut operations = self.operations.lock();
+        operations.push(Operation {
+            client,
+            start: now(),
+            end: Nanos::MAX,
+            call,
+            outcome: Outcome::Unknown,
+        });
+        operations.len() - 1
+    }
+
+    fn end(&self, place: usize, member: Place, outcome: Outcome) {
+        let mut operations = self.operations.lock();
+        let Some(operation) = operations.get_mut(place) else {
+            return;
+        };
+        operation.end = now();
+        operation.outcome = outcome;
+        let call = operation.call;
+        drop(operations);
+        let Outcome::Done {
+            revision,
+            has_written,
+            ..
+        } = outcome
+        else {
+            return;
+        };
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        if has_written {
+            self.observer.see(&Sight::Acknowledged {
+                member,
+                revision,
+                changes: &changes(call),
+            });
+        }
+    }
+}
+
+/// What a call that wrote has written.
+fn changes(call: Call) -> Vec<(String, Option<String>)> {
+    let put = |key: Key, value: u64| (key_name(key), Some(value_name(value)));
+    match call {
+        Call::Get { .. } => Vec::new(),
+        Call::Put { key, value, .. } | Call::Swap { key, value, .. } => vec![put(key, value)],
+        Call::PutBoth { keys, value } => keys.map(|key| put(key, value)).to_vec(),
+        Call::Delete { key } => vec![(key_name(key), None)],
+    }
+}
+
+/// Counts an operation that is under way; a crash of the host ends it.
+struct Waiting<'book>(&'book Book);
+
+impl<'book> Waiting<'book> {
+    fn new(book: &'book Book) -> Self {
+        book.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(book)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One client of one member.
+struct Client {
+    number: u32,
+    place: Place,
+    member: Member,
+    book: Arc<Book>,
+    random: StdRng,
+}
+
+/// Starts `count` clients of `member`, and one that keeps leases; they end with the host.
+pub fn spawn(member: &Member, place: Place, count: usize, seed: u64, book: &Arc<Book>) {
+    let client = || {
+        let number = book.next_client.fetch_add(1, Ordering::Relaxed);
+        Client {
+            number: u32::try_from(number).unwrap_or(u32::MAX),
+            place,
+            member: member.clone(),
+            book: Arc::clone(book),
+            random: StdRng::seed_from_u64(seed.wrapping_add(number)),
+        }
+    };
+    for _ in 0..count {
+        drop(tokio::spawn(client().work()));
+    }
+    drop(tokio::spawn(client().keep_leases()));
+}
+
+impl Client {
+    async fn work(mut self) {
+        // What was last seen of each key, to compare with.
+        let mut modified = vec![0_i64; usize::from(KEYS)];
+        while !self.book.is_closed() {
+            let call = self.draw(&modified);
+            let outcome = self.run(call).await;
+            let pause = if let Outcome::Done {
+                revision, shown, ..
+            } = outcome
+            {
+                let seen = shown.map_or(revision, |shown| shown.modified);
+                if let Some(slot) = key_of(call).and_then(|key| modified.get_mut(key)) {
+                    *slot = seen;
+                }
+                Duration::from_millis(self.random.random_range(0..40))
+            } else {
+                FAILURE_PAUSE
+            };
+            sleep(pause).await;
+        }
+    }
+
+    fn draw(&mut self, modified: &[i64]) -> Call {
+        let key = self.random.random_range(0..KEYS);
+        match self.random.random_range(0..100) {
+            0..35 => Call::Get { key },
+            35..60 => Call::Put {
+                key,
+                value: self.book.value(),
+                lease: 0,
+            },
+            60..70 => Call::Delete { key },
+            70..80 => Call::PutBoth {
+                keys: [key, (key + 1) % KEYS],
+                value: self.book.value(),
+            },
+            _ => Call::Swap {
+                key,
+                expected: modified.get(usize::from(key)).copied().unwrap_or(0),
+                value: self.book.value(),
+            },
+        }
+    }
+
+    /// Runs one operation and notes what came of it.
+    async fn run(&self, call: Call) -> Outcome {
+        let _waiting = Waiting::new(&self.book);
+        let place = self.book.begin(self.number, call);
+        let outcome = match self.send(call).await {
+            Ok(outcome) => outcome,
+            Err(Error::TooManyRequests | Error::NoSpace | Error::LeaseNotFound) => Outcome::Refused,
+            Err(_) => Outcome::Unknown,
+        };
+        self.book.end(place, self.place, outcome);
+        outcome
+    }
+
+    async fn send(&self, call: Call) -> Result<Outcome, Error> {
+        let request = match call {
+            Call::Get { key } => {
+                self.member.linearizable().await?;
+                let answer = self.member.state().range(&get(key))?;
+                return Ok(done(answer.header, false, answer.kvs.first()));
+            }
+            Call::Put { key, value, lease } => Request::Put(rpc::PutRequest {
+                lease,
+                ..put(key, value)
+            }),
+            Call::Delete { key } => Request::DeleteRange(rpc::DeleteRangeRequest {
+                key: key_name(key).into(),
+                ..rpc::DeleteRangeRequest::default()
+            }),
+            Call::PutBoth { keys, value } => Request::Txn(rpc::TxnRequest {
+                success: keys.map(|key| put_operation(key, value)).to_vec(),
+                ..rpc::TxnRequest::default()
+            }),
+            Call::Swap {
+                key,
+                expected,
+                value,
+            } => Request::Txn(swap(key, expected, value)),
+        };
+        let applied = self.member.propose(request).await?;
+        Ok(match applied.response {
+            Response::Put(answer) => done(answer.header, true, None),
+            Response::DeleteRange(answer) => done(answer.header, answer.deleted > 0, None),
+            Response::Txn(answer) => {
+                let read = answer.responses.first().and_then(read_of);
+                done(answer.header, answer.succeeded, read)
+            }
+            _ => Outcome::Unknown,
+        })
+    }
+
+    /// Uses one lease after the other: granted, kept for a while, left to run out.
+    async fn keep_leases(mut self) {
+        let key = KEYS + Key::try_from(self.place).unwrap_or(0);
+        while !self.book.is_closed() {
+            let Some(mut lease) = self.grant().await else {
+                sleep(FAILURE_PAUSE).await;
+                continue;
+            };
+            let call = Call::Put {
+                key,
+                value: self.book.value(),
+                lease: lease.id,
+            };
+            let at = self.book.leases.lock().len();
+            self.book.leases.lock().push(lease.clone());
+            self.run(call).await;
+            for _ in 0..self.random.random_range(0..5) {
+                sleep(Duration::from_millis(700)).await;
+                let asked = now();
+                let renewed = self.member.renew_lease(LeaseId(lease.id)).await;
+                match renewed {
+                    Ok(ttl_s) => {
+                        lease.renewed = asked;
+                        lease.ttl = self.note_renewal(lease.id, asked, ttl_s);
+                        if let Some(kept) = self.book.leases.lock().get_mut(at) {
+                            kept.clone_from(&lease);
+                        }
+                    }
+                    Err(Error::LeaseNotFound) => break,
+                    Err(_) => sleep(FAILURE_PAUSE).await,
+                }
+            }
+            // Left alone, it runs out; reads in between see whether that is too early.
+            let end = now() + 2 * lease.ttl;
+            while now() < end && !self.book.is_closed() {
+                self.run(Call::Get { key }).await;
+                sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+
+    async fn grant(&self) -> Option<Lease> {
+        let renewed = now();
+        let request = Request::LeaseGrant(rpc::LeaseGrantRequest { ttl: TTL_S, id: 0 });
+        let applied = self.member.propose(request).await.ok()?;
+        let Response::LeaseGrant(answer) = applied.response else {
+            return None;
+        };
+        Some(Lease {
+            id: answer.id,
+            ttl: self.note_renewal(answer.id, renewed, answer.ttl),
+            renewed,
+            is_revoked: false,
+        })
+    }
+
+    fn note_renewal(&self, lease: i64, asked: Nanos, ttl_s: i64) -> Nanos {
+        let ttl = u64::try_from(ttl_s).unwrap_or(0) * 1_000_000_000;
+        self.book
+            .observer
+            .see(&Sight::Renewed { lease, asked, ttl });
+        ttl
+    }
+}
+
+fn key_of(call: Call) -> Option<usize> {
+    match call {
+        Call::Get { key }
+        | Call::Put { key, .. }
+        | Call::Delete { key }
+        | Call::Swap { key, .. } => Some(usize::from(key)),
+        Call::PutBoth { .. } => None,
+    }
+}
+
+/// A key as it is written.
+pub fn key_name(key: Key) -> String {
+    format!("k{key}")
+}
+
+fn value_name(value: u64) -> String {
+    format!("v{value}")
+}
+
+/// The number behind a name that [`key_name`] or its like for values made.
+fn number_of<T: std::str::FromStr>(name: &[u8]) -> Option<T> {
+    std::str::from_utf8(name).ok()?.get(1..)?.parse().ok()
+}
+
+/// The key and what is shown of it.
+pub fn shown(pair: &kv::KeyValue) -> Option<(Key, Shown)> {
+    let shown = Shown {
+        value: number_of(&pair.value)?,
+        created: pair.create_revision,
+        modified: pair.mod_revision,
+        version: pair.version,
+        lease: pair.lease,
+    };
+    Some((number_of(&pair.key)?, shown))
+}
+
+/// The key of a pair of which nothing else is known.
+pub fn key_in(pair: &kv::KeyValue) -> Option<Key> {
+    number_of(&pair.key)
+}
+
+fn done(
+    header: Option<rpc::ResponseHeader>,
+    has_written: bool,
+    found: Option<&kv::KeyValue>,
+) -> Outcome {
+    Outcome::Done {
+        revision: header.map_or(0, |header| header.revision),
+        has_written,
+        shown: found.and_then(shown).map(|(_, shown)| shown),
+    }
+}
+
+fn read_of(response: &rpc::ResponseOp) -> Option<&kv::KeyValue> {
+    match response.response.as_ref()? {
+        rpc::response_op::Response::ResponseRange(range) => range.kvs.first(),
+        _ => None,
+    }
+}
+
+fn get(key: Key) -> rpc::RangeRequest {
+    rpc::RangeRequest {
+        key: key_name(key).into(),
+        ..rpc::RangeRequest::default()
+    }
+}
+
+fn put(key: Key, value: u64) -> rpc::PutRequest {
+    rpc::PutRequest {
+        key: key_name(key).into(),
+        value: value_name(value).into(),
+        ..rpc::PutRequest::default()
+    }
+}
+
+fn put_operation(key: Key, value: u64) -> rpc::RequestOp {
+    rpc::RequestOp {
+        request: Some(rpc::request_op::Request::RequestPut(put(key, value))),
+    }
+}
+
+fn swap(key: Key, expected: i64, value: u64) -> rpc::TxnRequest {
+    let mut comparison = rpc::Compare {
+        key: key_name(key).into(),
+        target_union: Some(rpc::compare::TargetUnion::ModRevision(expected)),
+        ..rpc::Compare::default()
+    };
+    comparison.set_target(rpc::compare::CompareTarget::Mod);
+    comparison.set_result(rpc::compare::CompareResult::Equal);
+    rpc::TxnRequest {
+        compare: vec![comparison],
+        success: vec![put_operation(key, value)],
+        failure: vec![rpc::RequestOp {
+            request: Some(rpc::request_op::Request::RequestRange(get(key))),
+        }],
+    }
+}

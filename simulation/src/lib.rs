@@ -1,0 +1,20 @@
+//! A cluster of members in one thread, on simulated time, networks and disks.
+//!
+//! [`run`] does one simulation: members start, clients work on them, and what [`faults`] drew from
+//! the seed happens to them: crashes that lose unsynced writes, cut and slow links. All the while
+//! the [`invariants`] look on, and in the end the clients' history is judged.
+//!
+//! Time, the network, the disks, the faults and the clients follow the seed. Elections and the
+//! order in which a runtime picks among ready branches do not: a seed is a strong hint at the same
+//! run, and no promise of it (`docs/internals/testing.md`).
+
+pub mod clients;
+pub mod disk;
+pub mod faults;
+#[path = "../../interop/src/history/mod.rs"]
+pub mod history;
+pub mod host;
+pub mod invariants;
+pub mod network;
+pub mod observer;
+pub mod run;

@@ -2,8 +2,8 @@
 //!
 //! Every record carries a CRC-32C that also covers the segment's number and the record's offset,
 //! so that bytes that are right but in the wrong place are not taken for a record. It also names
-//! the offset where its batch began: everything before that offset was durable when the batch was
-//! written, which is how recovery tells a torn tail from damage to acknowledged data.
+//! an offset up to which everything was durable when it was written, which is how recovery tells a
+//! torn tail from damage to acknowledged data.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 
@@ -108,7 +108,8 @@ pub(super) enum Record {
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) record: Record,
-    /// Where its batch began.
+    /// Up to where the segment was durable when it was written: its batch began there, or what was
+    /// written without a sync before it.
     pub(super) batch_start: u32,
     /// Bytes of the record, header and padding included.
     pub(super) bytes: usize,

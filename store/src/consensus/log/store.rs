@@ -67,6 +67,13 @@ impl RaftLog {
             Arc::clone(&options.space),
             options.workers,
         )?;
+        let ended_at = recovered.is_ended.then_some(offset);
+        // Nothing fits after an end record.
+        let offset = if recovered.is_ended {
+            segment.size
+        } else {
+            offset
+        };
         let writer = Writer {
             dir: options.dir.clone(),
             identity: options.identity,
@@ -74,13 +81,10 @@ impl RaftLog {
             io: Arc::clone(&options.io),
             observer: options.observer.clone(),
             spares,
-            // Nothing fits after an end record.
-            offset: if recovered.is_ended {
-                segment.size
-            } else {
-                offset
-            },
-            ended_at: recovered.is_ended.then_some(offset),
+            offset,
+            // Recovery has synced what it read.
+            durable: offset,
+            ended_at,
             segment,
             highest: recovered.active_highest,
             closed: recovered.closed,

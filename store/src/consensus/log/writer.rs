@@ -173,6 +173,8 @@ pub(super) struct Writer {
     /// The offset behind the segment's end record, when it has one already: a crash came before
     /// the next one began.
     pub(super) ended_at: Option<u64>,
+    /// Up to where the segment is durable: what follows may arrive on the disk in any order.
+    pub(super) durable: u64,
     pub(super) highest: Option<u64>,
     pub(super) closed: Vec<(Segment, Option<u64>)>,
     /// The log as its records so far leave it.
@@ -396,7 +398,7 @@ impl Writer {
             self.roll_over(u64::try_from(needed).map_err(io::Error::other)?)?;
         }
         let place = self.next_place();
-        let batch_start = u32::try_from(self.offset).map_err(io::Error::other)?;
+        let batch_start = u32::try_from(self.durable).map_err(io::Error::other)?;
         record::encode(record, place, batch_start, &mut self.buffer);
         Ok(place)
     }
@@ -405,7 +407,7 @@ impl Writer {
     fn roll_over(&mut self, needed: u64) -> io::Result<()> {
         if self.ended_at.is_none() {
             let place = self.next_place();
-            let batch_start = u32::try_from(self.offset).map_err(io::Error::other)?;
+            let batch_start = u32::try_from(self.durable).map_err(io::Error::other)?;
             record::encode(&Record::End, place, batch_start, &mut self.buffer);
         }
         self.flush(true)?;
@@ -444,6 +446,7 @@ impl Writer {
         self.ended_at = None;
         self.highest = self.head.last.map(|id| id.index);
         self.offset = start;
+        self.durable = start;
         Ok(())
     }
 
@@ -467,6 +470,9 @@ impl Writer {
             }
         }
         self.offset = self.next_place().offset;
+        if needs_sync {
+            self.durable = self.offset;
+        }
         self.buffer.clear();
         if !self.placed.is_empty() {
             self.last_entries = self.placed.len();

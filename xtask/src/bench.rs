@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode> {
         ensure!(status.success(), "cargo {}: {status}", words.join(" "));
         Ok(())
     };
-    // The default members: the simulation's dependencies would slow tokio's clock in what is measured.
+    // The default members: the simulation switches on a clock for tests in tokio.
     cargo(&["build", "--locked", "--release", "--bin", "holdfast"])?;
     cargo(&["build", "--locked", "--bin", "bench"])?;
     let target = target_dir(&root)?;

@@ -46,7 +46,7 @@ impl Invariant for NoLeaseExpiresEarly {
             return Ok(());
         }
         Err(format!(
-            "lease {lease:x}, asked for at {asked} for {ttl} ns, was gone at {revoked}, {} ns early",
+            "lease {lease:x} asked for at {asked} for {ttl} ns, was gone at {revoked}, {} ns early",
             due - revoked
         ))
     }

@@ -29,6 +29,9 @@ use crate::{keys, vaults};
 /// Where a member's peers find it when nothing is said; etcdutl's default.
 const DEFAULT_PEER_URL: &str = "http://localhost:2380";
 
+/// Where several members are written when nothing is said.
+const MEMBERS_DIR: &str = "restored";
+
 const EXAMPLES: &str = "\
 Examples:
   holdfast restore --data-dir new.holdfast
@@ -43,11 +46,12 @@ Examples:
   holdfast restore --target etcd --data-dir m1.etcd --name m1 \\
       --initial-cluster m1=http://10.0.0.1:2380
       a data directory that a real etcd 3.5 to 3.7 starts from
-  holdfast restore --target etcd --data-dir new --all-members \\
-      --initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380,m3=http://10.0.0.3:2380
-      new/m1, new/m2 and new/m3, for one cluster; carry each to its host. Where every host is to
-      restore for itself, ask for one member with --dry-run: it prints one command for each host,
-      with the same backup, token and revision
+  holdfast restore --members \\
+      m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380,m3=http://10.0.0.3:2380
+      restored/m1, restored/m2 and restored/m3, for one cluster; carry each to its host and start it
+      there with the command printed for it. With --target etcd they are for a real etcd. Where
+      every host is to restore for itself, ask for one member (--name, --initial-cluster) with
+      --dry-run: it prints one command for each host, with the same backup, token and revision
 
 An existing directory is never touched. Clients of the old cluster are safe: revisions are bumped
 beyond anything they may have seen and everything older is compacted, so that an old watcher is
@@ -81,9 +85,16 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) identity: Option<PathBuf>,
 
-    /// The data directory to make; must not exist
-    #[arg(long, value_name = "DIR", help_heading = "Target")]
-    pub(super) data_dir: PathBuf,
+    /// The data directory to make; must not exist. With --members it is the folder of all of them,
+    /// `restored` unless given
+    #[arg(
+        long,
+        value_name = "DIR",
+        help_heading = "Target",
+        required_unless_present = "members",
+        default_value_if("members", clap::builder::ArgPredicate::IsPresent, MEMBERS_DIR)
+    )]
+    pub(super) data_dir: Option<PathBuf>,
     /// What will run from it
     #[arg(long, value_enum, default_value_t = Target::Holdfast, value_name = "KIND",
         help_heading = "Target")]
@@ -96,6 +107,12 @@ pub(crate) struct RestoreArgs {
         help_heading = "Target"
     )]
     pub(super) name: String,
+    /// Write all members of a new cluster, given as name=peer-url pairs, each into a folder of its
+    /// name below --data-dir (one alone is that folder): --initial-cluster and --all-members in one
+    #[arg(long, value_name = "MEMBERS", help_heading = "Target",
+        conflicts_with_all = ["name", "all_members", "initial_cluster",
+            "initial_advertise_peer_urls"])]
+    pub(super) members: Option<String>,
     /// Write every member of --initial-cluster, each into a folder of its name below --data-dir
     #[arg(long, requires = "initial_cluster", help_heading = "Target",
         conflicts_with_all = ["name", "initial_advertise_peer_urls"])]
@@ -132,6 +149,19 @@ pub(crate) struct RestoreArgs {
     /// Print the plan and stop
     #[arg(long)]
     pub(super) dry_run: bool,
+}
+
+impl RestoreArgs {
+    /// The folder to make.
+    fn dir(&self) -> PathBuf {
+        let given = self.data_dir.clone();
+        given.unwrap_or_else(|| PathBuf::from(MEMBERS_DIR))
+    }
+
+    /// Whether every member of the new cluster is written here.
+    fn is_of_all(&self) -> bool {
+        self.all_members || self.members.is_some()
+    }
 }
 
 /// Prints the plan and carries it out.
@@ -200,8 +230,8 @@ fn plan(args: &RestoreArgs, catalog: &Catalog) -> Result<RestorePlan, Failure> {
             Target::Holdfast => holdfast_restore::Target::Holdfast,
             Target::Etcd => holdfast_restore::Target::Etcd,
         },
-        data_dir: args.data_dir.clone(),
-        write: if args.all_members {
+        data_dir: args.dir(),
+        write: if args.is_of_all() {
             Vec::new()
         } else {
             vec![args.name.clone()]
@@ -236,7 +266,11 @@ fn plan(args: &RestoreArgs, catalog: &Catalog) -> Result<RestorePlan, Failure> {
 /// The members of the new cluster: `name=url` pairs, a name may come several times.
 fn members(args: &RestoreArgs) -> Result<Vec<NewMember>, Failure> {
     let own = format!("{}={DEFAULT_PEER_URL}", args.name);
-    let text = args.initial_cluster.as_deref().unwrap_or(&own);
+    let (flag, text) = match (&args.members, &args.initial_cluster) {
+        (Some(all), _) => ("--members", all),
+        (None, Some(all)) => ("--initial-cluster", all),
+        (None, None) => ("--name", &own),
+    };
     let mut members: Vec<NewMember> = Vec::new();
     for pair in text
         .split(',')
@@ -245,7 +279,7 @@ fn members(args: &RestoreArgs) -> Result<Vec<NewMember>, Failure> {
     {
         let (name, url) = pair.split_once('=').ok_or_else(|| {
             Failure::usage(
-                format!("`{pair}` in --initial-cluster has no `=`"),
+                format!("`{pair}` in {flag} has no `=`"),
                 "write name=peer-url pairs: m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380",
             )
         })?;
@@ -257,7 +291,7 @@ fn members(args: &RestoreArgs) -> Result<Vec<NewMember>, Failure> {
             }),
         }
     }
-    if args.all_members {
+    if args.is_of_all() {
         return Ok(members);
     }
     let count = members.len();

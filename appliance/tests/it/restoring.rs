@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::support::{Client, Ended, Place, free_port};
+use holdfast_proto::etcd::rpc::maintenance_client::MaintenanceClient;
+use holdfast_proto::etcd::rpc::{HashKvRequest, MemberListRequest, cluster_client::ClusterClient};
+
+use crate::support::{Client, Ended, Place, eventually, free_port};
 
 /// An appliance whose source is called `real`, with one backup in its vault; its daemon is gone.
 async fn backed_up() -> Place {
@@ -163,6 +166,108 @@ async fn all_members_of_a_bundled_store_are_one_cluster_with_one_token() {
         again["outcome"]["cluster_id"],
         restored["outcome"]["cluster_id"]
     );
+}
+
+/// Free ports for clients and peers that follow each other, as the printed commands have them.
+fn port_pairs(count: usize) -> Vec<u16> {
+    let listen = |port| std::net::TcpListener::bind(("127.0.0.1", port));
+    let mut held = Vec::new();
+    let mut ports = Vec::new();
+    for _ in 0..1000 {
+        if ports.len() == count {
+            break;
+        }
+        let client = listen(0).unwrap();
+        let port = client.local_addr().unwrap().port();
+        if let Some(Ok(peer)) = port.checked_add(1).map(listen) {
+            ports.push(port);
+            held.extend([client, peer]);
+        }
+    }
+    assert_eq!(ports.len(), count, "no free ports");
+    ports
+}
+
+/// The commands that start what was restored, each as its words.
+fn starts(said: &str) -> Vec<Vec<String>> {
+    let lines = said.lines();
+    let offered = lines.filter_map(|line| line.strip_prefix("start it: holdfast "));
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect();
+    offered.map(words).collect()
+}
+
+async fn hash_kv(port: u16, revision: i64) -> (u32, u64) {
+    let url = format!("http://127.0.0.1:{port}");
+    let mut client = MaintenanceClient::connect(url).await.unwrap();
+    let told = client.hash_kv(HashKvRequest { revision }).await.unwrap();
+    let told = told.into_inner();
+    (told.hash, told.header.unwrap().cluster_id)
+}
+
+/// Restores with one command and starts what it wrote with the commands it printed.
+async fn restored_members_form_one_cluster(count: usize) {
+    let place = backed_up().await;
+    let ports = port_pairs(count);
+    let pairs: Vec<String> = ports
+        .iter()
+        .enumerate()
+        .map(|(at, port)| format!("m{}=http://127.0.0.1:{}", at + 1, port + 1))
+        .collect();
+    let members = pairs.join(",");
+    let restore = ["restore", "--latest", "--members", &members];
+    let said = place.run(&restore).await.expect(0).said;
+    let offered = starts(&said);
+    assert_eq!(offered.len(), count, "{said}");
+    let mut running = Vec::new();
+    for (at, words) in offered.iter().enumerate() {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        running.push(place.spawn(&words, &format!("m{}.log", at + 1)));
+    }
+
+    let mut first = Client::connect(ports[0]).await;
+    let (value, revision) = first.get("k").await;
+    assert_eq!(value.as_deref(), Some("v"));
+    assert!(revision > 1_000_000_000, "{revision} is not bumped");
+    let written = first.put("after", "restore").await;
+    assert_eq!(written, revision + 1);
+    let mut hashes = Vec::new();
+    for port in &ports {
+        let mut client = Client::connect(*port).await;
+        let (value, at) = client.get("after").await;
+        assert_eq!((value.as_deref(), at), (Some("restore"), written));
+        let old = client.get_at("k", 2).await.unwrap_err();
+        assert!(old.message().contains("compacted"), "{old}");
+        hashes.push(hash_kv(*port, written).await);
+    }
+    assert!(hashes.iter().all(|one| *one == hashes[0]), "{hashes:?}");
+    let url = format!("http://127.0.0.1:{}", ports[0]);
+    eventually("every member has told its name", || async {
+        let mut cluster = ClusterClient::connect(url.clone()).await.ok()?;
+        let listed = cluster.member_list(MemberListRequest { linearizable: true });
+        let listed = listed.await.ok()?.into_inner().members;
+        assert_eq!(listed.len(), count);
+        let is_known = |at: usize| listed.iter().any(|one| one.name == format!("m{}", at + 1));
+        (0..count).all(is_known).then_some(())
+    })
+    .await;
+    for member in &mut running {
+        member.kill().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_restored_member_starts_with_the_printed_command() {
+    restored_members_form_one_cluster(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_members_restored_by_one_command_form_one_cluster() {
+    restored_members_form_one_cluster(3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_members_restored_by_one_command_form_one_cluster() {
+    restored_members_form_one_cluster(5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -202,8 +202,18 @@ impl Client {
         &mut self,
         key: &str,
     ) -> Result<(Option<String>, i64), tonic::Status> {
+        self.get_at(key, 0).await
+    }
+
+    /// Reads a key as it was at `revision`; 0 is now.
+    pub(crate) async fn get_at(
+        &mut self,
+        key: &str,
+        revision: i64,
+    ) -> Result<(Option<String>, i64), tonic::Status> {
         let request = RangeRequest {
             key: key.to_owned().into(),
+            revision,
             ..Default::default()
         };
         let answer = self.kv.range(request).await?.into_inner();

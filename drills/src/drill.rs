@@ -11,9 +11,10 @@ use holdfast_policies::Span;
 use holdfast_proto::etcd::rpc;
 use holdfast_restore::content::Content;
 use holdfast_restore::manifest::SourceHash;
+use holdfast_restore::plan::choose;
 use holdfast_restore::{
-    Bump, Catalog, Keys, Manifest, ReadOnly, RestoreOptions, RestorePlan, Target, UniqueId, Vault,
-    plan_restore, progress, rebuild_with_content,
+    Bump, Catalog, Keys, Manifest, Pick, ReadOnly, RestoreOptions, RestorePlan, Target, UniqueId,
+    Vault, plan_restore, progress, rebuild_with_content,
 };
 use tokio::time::Instant;
 
@@ -22,15 +23,13 @@ use crate::client::{Client, answer};
 use crate::error::{Error, Result};
 use crate::expected::Expected;
 use crate::history::History;
+use crate::members::{MEMBER_NAME, clients, database, member_orders, new_members, split};
 use crate::options::{DrillOptions, DrillTarget, Phase, PhaseFn, pick};
 use crate::report::{
     BackupRecord, DrillReport, PhaseRecord, PrefixRecord, RestoredRecord, RpoRecord, TargetKind,
     TeardownRecord,
 };
-use crate::scratch::{MemberOrder, Pass, Program, ScratchDir, ScratchMember, watch_budget};
-
-/// Name of the scratch member.
-const MEMBER_NAME: &str = "drill";
+use crate::scratch::{Pass, ScratchDir, ScratchMember, watch_budget};
 
 /// Prefixes told in a report.
 const PREFIXES_TOLD: usize = 32;
@@ -47,11 +46,11 @@ pub async fn run(
     told: PhaseFn<'_>,
 ) -> Result<DrillReport> {
     let case = Case::open(options, told)?;
-    let (case, member, fault) = match Box::pin(rehearse(case, vault, keys)).await {
-        Ok(Drill { case, state }) => (case, Some(state.member), None),
-        Err(broken) => (broken.case, broken.member, Some(Fault::of(&broken.error))),
+    let (case, members, fault) = match Box::pin(rehearse(case, vault, keys)).await {
+        Ok(Drill { case, state }) => (case, state.members, None),
+        Err(broken) => (broken.case, broken.members, Some(Fault::of(&broken.error))),
     };
-    Ok(case.conclude(member, fault).await)
+    Ok(case.conclude(members, fault).await)
 }
 
 async fn rehearse<'a>(case: Case<'a>, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Checked> {
@@ -73,31 +72,32 @@ struct Planned {
     manifest: Manifest,
 }
 
-/// A data directory is there.
+/// The data directories are there.
 struct Restored {
     plan: RestorePlan,
     manifest: Manifest,
     content: Content,
 }
 
-/// A member serves it.
+/// They are served.
 struct Booted {
     plan: RestorePlan,
     manifest: Manifest,
     content: Content,
-    member: ScratchMember,
-    client: Client,
+    members: Vec<ScratchMember>,
+    /// One for each member.
+    clients: Vec<Client>,
 }
 
 /// Everything was asked.
 struct Checked {
-    member: ScratchMember,
+    members: Vec<ScratchMember>,
 }
 
 /// A drill that broke off, with what there is to tear down.
 struct Broken<'a> {
     case: Case<'a>,
-    member: Option<ScratchMember>,
+    members: Vec<ScratchMember>,
     error: Error,
 }
 
@@ -198,17 +198,17 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn broken(self, member: Option<ScratchMember>, error: Error) -> Box<Broken<'a>> {
+    fn broken(self, members: Vec<ScratchMember>, error: Error) -> Box<Broken<'a>> {
         Box::new(Broken {
             case: self,
-            member,
+            members,
             error,
         })
     }
 
     async fn plan(mut self, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Planned> {
         match self.within(self.choose(vault, keys)).await {
-            Err(error) => Err(self.broken(None, error)),
+            Err(error) => Err(self.broken(Vec::new(), error)),
             Ok((plan, manifest, history)) => {
                 self.report.backup = Some(backup_record(&plan, &manifest));
                 self.report.rpo = Some(rpo_record(self.options, &plan, &history));
@@ -232,8 +232,11 @@ impl<'a> Case<'a> {
         let ledger = options.ledger.as_ref();
         let catalog = Catalog::load(vault, &options.cluster, &keys.trust, ledger).await?;
         let choice = options.pick.unwrap_or_else(|| pick(&catalog));
-        let plan = plan_restore(&catalog, choice, &self.restore_options()?)?;
-        let manifest = catalog.get(plan.id)?.manifest.clone();
+        let chosen = choose(&catalog, choice)?;
+        let listed = chosen.manifest.content.members.len();
+        let wanted = self.restore_options(options.members.count(listed))?;
+        let plan = plan_restore(&catalog, Pick::Id(chosen.id()), &wanted)?;
+        let manifest = chosen.manifest.clone();
         let history = History::of(&catalog, &manifest);
         Ok((plan, manifest, history))
     }
@@ -243,42 +246,41 @@ impl<'a> Case<'a> {
         if plan.target != Target::Etcd || !plan.is_auth_enabled {
             return Ok(None);
         }
-        let auth = checks::auth::auth_of(&plan.data_dir.join("member/snap/db"))?;
+        let auth = checks::auth::auth_of(&database(plan))?;
         Pass::create(self.scratch.path(), &auth).map(Some)
     }
 
-    fn restore_options(&self) -> Result<RestoreOptions> {
+    fn restore_options(&self, members: usize) -> Result<RestoreOptions> {
         let scratch = self.scratch.path();
         let work_dir = scratch.join("work");
         std::fs::create_dir(&work_dir).map_err(Error::io("create", &work_dir))?;
         let (target, peer_url) = match self.options.target {
-            // Nobody listens there: the member has no peers.
+            // Nobody listens there: a member by itself has no peers.
             DrillTarget::Holdfast => (Target::Holdfast, "http://127.0.0.1:2380"),
             // A free port, found by etcd.
             DrillTarget::Etcd(_) => (Target::Etcd, "http://127.0.0.1:0"),
         };
-        let data_dir = scratch.join("data");
+        let one = RestoreOptions::single(target, scratch.join("data"), MEMBER_NAME, peer_url);
+        let members = if members > 1 {
+            new_members(members)?
+        } else {
+            one.members.clone()
+        };
         Ok(RestoreOptions {
+            members,
             bump: Bump::Auto,
             mark_compacted: true,
             clear_alarms: self.options.clear_alarms,
             restore_id: UniqueId::generate(),
             work_dir: Some(work_dir),
-            ..RestoreOptions::single(target, data_dir, MEMBER_NAME, peer_url)
+            ..one
         })
     }
 
     /// The only way out: tears down, then reports.
-    async fn conclude(
-        mut self,
-        member: Option<ScratchMember>,
-        fault: Option<Fault>,
-    ) -> DrillReport {
+    async fn conclude(mut self, members: Vec<ScratchMember>, fault: Option<Fault>) -> DrillReport {
         self.enter(Phase::Teardown);
-        let mut left = match member {
-            Some(member) => member.stop().await,
-            None => Vec::new(),
-        };
+        let mut left = ScratchMember::stop_all(members).await;
         if let Err(what) = self.scratch.remove().await {
             left.push(what);
         }
@@ -313,7 +315,7 @@ impl<'a> Drill<'a, Planned> {
         };
         let content = match self.case.within(work).await {
             Ok(content) => content,
-            Err(error) => return Err(self.case.broken(None, error)),
+            Err(error) => return Err(self.case.broken(Vec::new(), error)),
         };
         self.case.enter(Phase::Boot);
         Ok(Drill {
@@ -336,24 +338,22 @@ impl<'a> Drill<'a, Restored> {
         } = self.state;
         let pass = match self.case.pass(&plan) {
             Ok(pass) => pass,
-            Err(error) => return Err(self.case.broken(None, error)),
+            Err(error) => return Err(self.case.broken(Vec::new(), error)),
         };
-        let mut order = member_order(self.case.options, &plan);
-        order.auth_token = pass.as_ref().map(|pass| pass.flag.clone());
+        let orders = member_orders(self.case.options, &plan, pass.as_ref());
         let scratch = self.case.scratch.path();
-        let start = ScratchMember::start(&self.case.options.member, &order, scratch);
-        let member = match self.case.within(start).await {
-            Ok(member) => member,
-            Err(error) => return Err(self.case.broken(None, error)),
+        let start = ScratchMember::start_all(&self.case.options.member, orders, scratch);
+        let members = match self.case.within(start).await {
+            Ok(members) => members,
+            Err(error) => return Err(self.case.broken(Vec::new(), error)),
         };
-        let client = match (Client::new(member.address()), pass) {
-            (Ok(client), Some(pass)) => client.with_token(pass.token),
-            (Ok(client), None) => client,
-            (Err(error), _) => return Err(self.case.broken(Some(member), error)),
+        let clients = match clients(&members, pass.as_ref()) {
+            Ok(clients) => clients,
+            Err(error) => return Err(self.case.broken(members, error)),
         };
-        let version = match self.case.within(serving(&client)).await {
+        let version = match self.case.within(all_serving(&clients)).await {
             Ok(version) => version,
-            Err(error) => return Err(self.case.broken(Some(member), error)),
+            Err(error) => return Err(self.case.broken(members, error)),
         };
         self.case.report.rto = Some(Span::from(self.case.begun.elapsed()));
         self.case.report.restored = Some(RestoredRecord {
@@ -361,6 +361,7 @@ impl<'a> Drill<'a, Restored> {
             bump: plan.bump,
             highest_seen: plan.highest_seen,
             server_version: version,
+            members: u32::try_from(members.len()).unwrap_or(u32::MAX),
         });
         self.case.enter(Phase::Decode);
         Ok(Drill {
@@ -369,8 +370,8 @@ impl<'a> Drill<'a, Restored> {
                 plan,
                 manifest,
                 content,
-                member,
-                client,
+                members,
+                clients,
             },
         })
     }
@@ -382,52 +383,47 @@ impl<'a> Drill<'a, Booted> {
             plan,
             manifest,
             content,
-            member,
-            client,
+            members,
+            clients,
         } = self.state;
+        let Some((client, others)) = split(&members, clients) else {
+            let error = Error::member("is not there");
+            return Err(self.case.broken(members, error));
+        };
         let expected = match self.case.within(decode(content)).await {
             Ok(expected) => Arc::new(expected),
-            Err(error) => return Err(self.case.broken(Some(member), error)),
+            Err(error) => return Err(self.case.broken(members, error)),
         };
         self.case.report.prefixes = prefix_records(&expected);
         self.case.enter(Phase::Check);
-        let facts = facts(&self.case, &plan, &manifest, &member);
+        let facts = facts(&self.case, &plan, &manifest, members.first());
         let subject = Subject {
             facts,
             expected,
             client,
         };
-        for name in CHECK_NAMES {
-            let check = async { Ok(checks::check(name, &subject).await) };
+        for place in 0..CHECK_NAMES.len() {
+            let check = async { Ok(checks::check_at(place, &subject, &others).await) };
             match self.case.within(check).await {
-                Ok(record) => self.case.report.checks.push(record),
-                Err(error) => return Err(self.case.broken(Some(member), error)),
+                Ok(records) => self.case.report.checks.extend(records),
+                Err(error) => return Err(self.case.broken(members, error)),
             }
         }
         Ok(Drill {
             case: self.case,
-            state: Checked { member },
+            state: Checked { members },
         })
     }
 }
 
-fn member_order(options: &DrillOptions, plan: &RestorePlan) -> MemberOrder {
-    let mut peer_urls = plan
-        .members
-        .iter()
-        .flat_map(|member| member.peer_urls.iter());
-    MemberOrder {
-        name: MEMBER_NAME.to_owned(),
-        data_dir: plan.data_dir.clone(),
-        peer_url: peer_urls.next().cloned().unwrap_or_default(),
-        token: plan.token.clone(),
-        program: match &options.target {
-            DrillTarget::Holdfast => Program::Holdfast,
-            DrillTarget::Etcd(program) => Program::Etcd(program.clone()),
-        },
-        auth_token: None,
-        deadline_s: options.deadline.as_duration().as_secs().saturating_add(60),
+/// Waits until every member answers a linearizable read; then tells the version of the first.
+async fn all_serving(clients: &[Client]) -> Result<Option<String>> {
+    let mut version = None;
+    for client in clients {
+        let told = serving(client).await?;
+        version = version.or(told);
     }
+    Ok(version)
 }
 
 /// Waits until a linearizable read is answered; then tells the member's version.
@@ -467,7 +463,7 @@ fn facts(
     case: &Case<'_>,
     plan: &RestorePlan,
     manifest: &Manifest,
-    member: &ScratchMember,
+    member: Option<&ScratchMember>,
 ) -> Facts {
     let content = &manifest.content;
     let told_hash = match &manifest.source_hash {
@@ -477,7 +473,7 @@ fn facts(
     };
     let restored_file = match plan.target {
         Target::Holdfast => None,
-        Target::Etcd => Some(plan.data_dir.join("member/snap/db")),
+        Target::Etcd => Some(database(plan)),
     };
     Facts {
         id: case.options.id,
@@ -490,7 +486,7 @@ fn facts(
         revision_after: plan.revision_after,
         highest_seen: plan.highest_seen,
         restored_file,
-        member_auth: member.auth().cloned(),
+        member_auth: member.and_then(ScratchMember::auth).cloned(),
     }
 }
 

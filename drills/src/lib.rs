@@ -1,8 +1,8 @@
 //! Proof that a restore works, with measurements.
 //!
-//! A drill takes a backup from the vault, rebuilds it with the code a real restore uses, boots a
-//! member from it on loopback, asks that member everything a client would, and tears all of it
-//! down. What it finds and how long it took becomes a signed report in the vault.
+//! A drill takes a backup from the vault, rebuilds it with the code a real restore uses, boots as
+//! many members from it on loopback as the source has, asks them everything a client would, and
+//! tears all of it down. What it finds and how long it took becomes a signed report in the vault.
 //!
 //! Invariants:
 //! - a drill cannot reach production: its vault is read-only, its members listen on loopback
@@ -19,14 +19,15 @@ mod drill;
 mod error;
 mod expected;
 mod history;
+mod members;
 mod options;
 mod report;
 mod scratch;
 
-pub use checks::{CHECK_NAMES, Outcome};
+pub use checks::{CHECK_NAMES, MEMBERS_CHECK, Outcome};
 pub use drill::run;
 pub use error::{Error, ErrorKind, Result};
-pub use options::{DrillOptions, DrillTarget, Phase, PhaseFn, pick};
+pub use options::{DrillMembers, DrillOptions, DrillTarget, Phase, PhaseFn, pick};
 pub use report::{
     BackupRecord, CheckRecord, DRILL_REPORT_VERSION, DrillReport, PhaseRecord, PrefixRecord,
     REPORT_BYTES_MAX, RestoredRecord, RpoRecord, TargetKind, TeardownRecord, publish, reports,

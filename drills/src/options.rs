@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ByteSize, ClusterName, DrillId, Level, Span};
+use holdfast_restore::plan::MEMBERS_MAX;
 use holdfast_restore::{Catalog, Ledger, Pick};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,27 @@ pub enum DrillTarget {
     Etcd(PathBuf),
 }
 
+/// How many scratch members are booted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DrillMembers {
+    /// As many as the source had when the backup was taken.
+    #[default]
+    Source,
+    /// So many: 1 to [`MEMBERS_MAX`].
+    Exactly(usize),
+}
+
+impl DrillMembers {
+    /// How many these are for a backup that lists `listed` members.
+    pub(crate) fn count(self, listed: usize) -> usize {
+        let wanted = match self {
+            Self::Source => listed,
+            Self::Exactly(count) => count,
+        };
+        wanted.clamp(1, MEMBERS_MAX)
+    }
+}
+
 /// What to rehearse, and within which bounds.
 #[derive(Debug, Clone)]
 pub struct DrillOptions {
@@ -30,7 +52,9 @@ pub struct DrillOptions {
     pub pick: Option<Pick>,
     /// What is restored to.
     pub target: DrillTarget,
-    /// How the scratch member is started.
+    /// How many members are booted as one cluster. Each takes its own disk space.
+    pub members: DrillMembers,
+    /// How each scratch member is started.
     pub member: MemberCommand,
     /// The folder scratch directories are made in.
     pub scratch_dir: PathBuf,
@@ -72,6 +96,7 @@ impl DrillOptions {
             cluster,
             pick: None,
             target: DrillTarget::Holdfast,
+            members: DrillMembers::Source,
             member,
             scratch_dir,
             budget: ByteSize::new(64 << 30),
@@ -132,5 +157,17 @@ pub fn pick(catalog: &Catalog) -> Pick {
     match sound.find(|backup| backup.level() >= Some(Level::L2)) {
         Some(backup) => Pick::Id(backup.id()),
         None => Pick::Latest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drill_boots_as_many_members_as_the_source_had() {
+        let counts = [0, 1, 3, 7, 9].map(|listed| DrillMembers::Source.count(listed));
+        assert_eq!(counts, [1, 1, 3, 7, 7]);
+        assert_eq!(DrillMembers::Exactly(3).count(1), 3);
     }
 }

@@ -9,6 +9,7 @@ mod compacted;
 mod content;
 mod keys;
 mod leases;
+mod members;
 mod pages;
 mod prefixes;
 mod revision;
@@ -27,6 +28,8 @@ use crate::auth::AuthFacts;
 use crate::client::Client;
 use crate::expected::Expected;
 use crate::report::CheckRecord;
+
+pub(crate) use members::Other;
 
 /// How a check, or a whole drill, came out. The worst of its checks is a drill's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -135,6 +138,32 @@ pub const CHECK_NAMES: [&str; 10] = [
     "alarms",
     "write",
 ];
+
+/// The check of a cluster of several members, beside [`CHECK_NAMES`].
+pub const MEMBERS_CHECK: &str = "members";
+
+/// Every check of a full drill; `others` are the members beside the one that is asked.
+pub(crate) async fn check_at(
+    place: usize,
+    subject: &Subject,
+    others: &[Other],
+) -> Vec<CheckRecord> {
+    let Some(name) = CHECK_NAMES.get(place) else {
+        return Vec::new();
+    };
+    if others.is_empty() || place + 1 < CHECK_NAMES.len() {
+        return vec![check(name, subject).await];
+    }
+    // The last one writes: what all have is looked at before it and after.
+    let begun = Instant::now();
+    let before = members::before(subject, others).await;
+    let written = check(name, subject).await;
+    let finding = match before {
+        Ok(()) => members::after(subject, others).await,
+        Err(doubt) => Err(doubt),
+    };
+    vec![written, record(MEMBERS_CHECK, finding, begun)]
+}
 
 /// Runs one check by its name.
 pub(crate) async fn check(name: &str, subject: &Subject) -> CheckRecord {

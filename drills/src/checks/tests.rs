@@ -53,7 +53,7 @@ async fn serve(name: &str, program: &Program, bump: i64) -> Served {
     let order = MemberOrder {
         name: "drill".to_owned(),
         data_dir: data_dir.clone(),
-        peer_url: PEER_URL.to_owned(),
+        cluster: vec![("drill".to_owned(), PEER_URL.to_owned())],
         token: "token".to_owned(),
         program: program.clone(),
         auth_token: pass.as_ref().map(|pass| pass.flag.clone()),

@@ -105,6 +105,18 @@ pub struct RestoredRecord {
     pub highest_seen: i64,
     /// The version the member says it is.
     pub server_version: Option<String>,
+    /// Members booted as one cluster. Absent: one.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub members: u32,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_one(members: &u32) -> bool {
+    *members == 1
 }
 
 /// How long a phase took.

@@ -83,10 +83,14 @@ impl DrillReport {
             .server_version
             .as_deref()
             .unwrap_or("of unknown version");
+        let members = match restored.members {
+            1 => String::new(),
+            count => format!("{count} members of "),
+        };
         writeln!(
             f,
-            "  restored  to {} {version}, from revision {} to {} (seen: {})",
-            self.target, backup.revision, restored.revision, restored.highest_seen
+            "  restored  to {}{} {version}, from revision {} to {} (seen: {})",
+            members, self.target, backup.revision, restored.revision, restored.highest_seen
         )
     }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use holdfast_store::api::StoreServer;
-use holdfast_store::options::StoreOptions;
+use holdfast_store::options::{ListenUrl, StoreOptions};
 use tokio::sync::oneshot;
 
 use super::etcd::EtcdProcess;
@@ -78,7 +78,7 @@ impl Server {
     async fn start(order: &MemberOrder) -> Result<Self> {
         match &order.program {
             Program::Holdfast => {
-                let server = StoreServer::start(store_options(order)).await;
+                let server = StoreServer::start(store_options(order)?).await;
                 let failed = |error| Error::member(format!("does not start: {error}"));
                 Ok(Self::Holdfast(Box::new(server.map_err(failed)?)))
             }
@@ -131,14 +131,20 @@ impl Server {
     }
 }
 
-fn store_options(order: &MemberOrder) -> StoreOptions {
+fn store_options(order: &MemberOrder) -> Result<StoreOptions> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut options = StoreOptions::single(&order.name, &order.data_dir, address);
-    let peer_urls = vec![order.peer_url.clone()];
-    options.cluster.advertise_peer_urls.clone_from(&peer_urls);
-    options.cluster.initial_cluster = vec![(order.name.clone(), peer_urls)];
+    let all = order.cluster.iter();
+    let all = all.map(|(name, url)| (name.clone(), vec![url.clone()]));
+    options.cluster.initial_cluster = all.collect();
+    options.cluster.advertise_peer_urls = vec![order.peer_url().to_owned()];
     options.cluster.token.clone_from(&order.token);
+    if order.has_peers() {
+        let invalid = |error| Error::member(format!("cannot listen for its peers: {error}"));
+        let url = ListenUrl::parse(order.peer_url()).map_err(invalid)?;
+        options.listen.peer_urls = vec![url];
+    }
     // The copy is nobody's but the drill's, and the drill has no password.
     options.serve_without_auth = true;
-    options
+    Ok(options)
 }

@@ -44,15 +44,19 @@ impl EtcdProcess {
         for name in own.filter(|name| name.to_string_lossy().starts_with("ETCD_")) {
             command.env_remove(name);
         }
-        let initial_cluster = format!("{}={}", order.name, order.peer_url);
+        let listen_peers = if order.has_peers() {
+            order.peer_url()
+        } else {
+            "http://127.0.0.1:0"
+        };
         let mut child = command
             .args(["--name", &order.name, "--data-dir"])
             .arg(&order.data_dir)
             .args(["--listen-client-urls", "http://127.0.0.1:0"])
             .args(["--advertise-client-urls", "http://127.0.0.1:0"])
-            .args(["--listen-peer-urls", "http://127.0.0.1:0"])
-            .args(["--initial-advertise-peer-urls", &order.peer_url])
-            .args(["--initial-cluster", &initial_cluster])
+            .args(["--listen-peer-urls", listen_peers])
+            .args(["--initial-advertise-peer-urls", order.peer_url()])
+            .args(["--initial-cluster", &order.initial_cluster()])
             .args(["--initial-cluster-token", &order.token])
             .args(auth_token(order))
             .args([

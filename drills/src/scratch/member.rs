@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinSet;
 
 use super::order::{MemberCommand, MemberOrder, READY, Ready};
 use crate::auth::AuthFacts;
@@ -31,13 +32,46 @@ pub(crate) struct ScratchMember {
 }
 
 impl ScratchMember {
+    /// Starts the members of one cluster in `scratch` together: none serves without the others. One
+    /// that does not come up ends all of them.
+    pub(crate) async fn start_all(
+        command: &MemberCommand,
+        orders: Vec<MemberOrder>,
+        scratch: &Path,
+    ) -> Result<Vec<Self>> {
+        let mut starting = JoinSet::new();
+        for (at, order) in orders.into_iter().enumerate() {
+            let (command, scratch) = (command.clone(), scratch.to_owned());
+            starting.spawn(async move {
+                let started = Self::start(&command, &order, &scratch).await;
+                started.map(|member| (at, member))
+            });
+        }
+        let mut started = Vec::new();
+        while let Some(one) = starting.join_next().await {
+            let one = one.map_err(|error| Error::member(format!("is lost: {error}")))?;
+            started.push(one?);
+        }
+        started.sort_by_key(|(at, _)| *at);
+        Ok(started.into_iter().map(|(_, member)| member).collect())
+    }
+
+    /// Stops all of them together; what is left is named.
+    pub(crate) async fn stop_all(members: Vec<Self>) -> Vec<String> {
+        let mut stopping = JoinSet::new();
+        for member in members {
+            stopping.spawn(member.stop());
+        }
+        stopping.join_all().await.into_iter().flatten().collect()
+    }
+
     /// Starts a member in `scratch` and waits until it says where it serves.
     pub(crate) async fn start(
         command: &MemberCommand,
         order: &MemberOrder,
         scratch: &Path,
     ) -> Result<Self> {
-        let log_path = scratch.join("member.log");
+        let log_path = scratch.join(format!("{}.log", order.name));
         let log = File::create(&log_path).map_err(Error::io("create", &log_path))?;
         let mut child = Command::new(&command.program)
             .args(&command.args)

@@ -37,8 +37,8 @@ pub(crate) struct MemberOrder {
     pub(crate) name: String,
     /// Its data directory, restored.
     pub(crate) data_dir: PathBuf,
-    /// The peer URL it was restored with.
-    pub(crate) peer_url: String,
+    /// All members of its cluster, by name, with the peer URLs they were restored with.
+    pub(crate) cluster: Vec<(String, String)>,
     /// The cluster token it was restored with.
     pub(crate) token: String,
     /// What serves.
@@ -47,6 +47,28 @@ pub(crate) struct MemberOrder {
     pub(crate) auth_token: Option<String>,
     /// It ends by itself after so many seconds.
     pub(crate) deadline_s: u64,
+}
+
+impl MemberOrder {
+    /// The member's own peer URL.
+    pub(super) fn peer_url(&self) -> &str {
+        let own = self.cluster.iter().find(|(name, _)| *name == self.name);
+        own.map_or("", |(_, url)| url)
+    }
+
+    /// Whether it has peers, which must be able to reach it.
+    pub(super) fn has_peers(&self) -> bool {
+        self.cluster.len() > 1
+    }
+
+    /// etcd's `--initial-cluster`.
+    pub(super) fn initial_cluster(&self) -> String {
+        let pairs = self
+            .cluster
+            .iter()
+            .map(|(name, url)| format!("{name}={url}"));
+        pairs.collect::<Vec<_>>().join(",")
+    }
 }
 
 /// What serves the restored data.

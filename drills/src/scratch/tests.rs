@@ -34,7 +34,7 @@ fn order(scratch: &Path) -> MemberOrder {
     MemberOrder {
         name: "drill".to_owned(),
         data_dir: scratch.join("data"),
-        peer_url: "http://127.0.0.1:2380".to_owned(),
+        cluster: vec![("drill".to_owned(), "http://127.0.0.1:2380".to_owned())],
         token: "t".to_owned(),
         program: Program::Holdfast,
         auth_token: None,

@@ -2,7 +2,8 @@
 
 use chrono::TimeDelta;
 use holdfast_drills::{
-    CHECK_NAMES, DrillOptions, DrillTarget, Outcome, TargetKind, publish, reports,
+    CHECK_NAMES, DrillMembers, DrillOptions, DrillTarget, MEMBERS_CHECK, Outcome, TargetKind,
+    publish, reports,
 };
 use holdfast_policies::{Level, Span};
 use holdfast_restore::ledger::{self, Observation, Reason};
@@ -57,6 +58,39 @@ async fn a_drill_of_a_good_backup_passes_on_every_target() {
         );
         assert_eq!(report.is_rpo_met(), Some(false));
     }
+}
+
+#[tokio::test]
+async fn three_scratch_members_form_one_cluster_on_every_target() {
+    for target in targets() {
+        let stage = Stage::new().await;
+        stage.backup(SMALL).await;
+        let options = DrillOptions {
+            target,
+            members: DrillMembers::Exactly(3),
+            ..stage.options()
+        };
+        let report = stage.drill(&options).await;
+        assert_eq!(report.outcome, Outcome::Passed, "{report}");
+        assert_eq!(report.restored.as_ref().unwrap().members, 3);
+        let check = report.checks.last().unwrap();
+        assert_eq!(check.name, MEMBERS_CHECK);
+        assert!(check.detail.contains("3 members"), "{report}");
+        assert!(report.to_string().contains("3 members of"), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn five_scratch_members_pass_with_authentication_on() {
+    let stage = Stage::new().await;
+    stage.backup(AUTH).await;
+    let options = DrillOptions {
+        members: DrillMembers::Exactly(5),
+        ..stage.options()
+    };
+    let report = stage.drill(&options).await;
+    assert_eq!(report.outcome, Outcome::Passed, "{report}");
+    assert_eq!(report.restored.as_ref().unwrap().members, 5);
 }
 
 #[tokio::test]

@@ -48,6 +48,7 @@ fn passed() -> DrillReport {
             bump: 1_000_000_048,
             highest_seen: 500,
             server_version: Some("3.7.3".to_owned()),
+            members: 1,
         }),
         phases: ["pick", "restore", "boot", "decode", "check", "teardown"]
             .map(phase)

@@ -21,7 +21,7 @@ use crate::config::Settings;
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::jobs::board::Board;
-use crate::jobs::{self, Doors, Shop, acceptance};
+use crate::jobs::{self, Doors, Shop, acceptance, turn};
 use crate::stores::{RunningStore, lost};
 use crate::{evidence, keys};
 
@@ -95,22 +95,27 @@ impl Daemon {
         let (told, seen) = watch::channel(Vec::new());
         let (refresh, asked) = watch::channel(());
         let member = self.store.as_ref().map(RunningStore::member);
+        let (turns, turn) = watch::channel(turn::first(member.as_ref()));
+        let stop = self.stop.clone();
+        self.own("turn", turn::follow(member.clone(), turns, stop));
         if settings.config.appliance.admin.enabled {
             let shared = Shared {
                 board: board.clone(),
                 evidence: seen,
+                turn: turn.clone(),
                 member: member.clone(),
             };
             let admin = Admin::bind(&settings.config.appliance.admin.listen, shared).await?;
             tracing::info!(address = %admin.address()?, "status page, health and metrics");
             self.own("admin", admin.serve(self.stop.clone()));
         }
-        let mut doors = Doors::default();
+        let mut doors = Doors::new(turn.clone());
         let shop = Arc::new(Shop {
             settings: Arc::clone(&settings),
             clock: context.clock.clone(),
             global: context.global().clone(),
             member: member.clone(),
+            turn,
             board,
             refresh,
             rehearsing: tokio::sync::Mutex::default(),

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::config::{Settings, Source};
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::jobs::drill::{self, DrillWords};
+use crate::jobs::turn::Turn;
 use crate::{keys, vaults};
 
 /// A backup in a few words.
@@ -58,6 +59,10 @@ pub(crate) struct SourceStatus {
     pub(crate) schedules: [Option<String>; 2],
     /// What in the vault needs a person's eye.
     pub(crate) problems: Vec<String>,
+    /// Whose turn it is to work, as this host's daemon says; `None` where it has nobody beside it
+    /// or does not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) turn: Option<Turn>,
 }
 
 impl SourceStatus {
@@ -78,6 +83,7 @@ impl SourceStatus {
             next_drill: None,
             schedules: [None, None],
             problems: Vec::new(),
+            turn: None,
         }
     }
 
@@ -151,6 +157,7 @@ pub(crate) async fn gather(
         schedules: [backup, drill].map(|one| one.map(|schedule| schedule.to_string())),
         last_drill: drills.into_iter().next(),
         problems,
+        turn: None,
         evidence,
     })
 }
@@ -259,6 +266,9 @@ impl fmt::Display for SourceStatus {
         writeln!(f, "  loss now (RPO)    {}", self.objectives.rpo)?;
         writeln!(f, "  back in (RTO)     {}", self.objectives.rto)?;
         writeln!(f, "  rehearsed         {}", self.objectives.drill)?;
+        if let Some(turn) = &self.turn {
+            writeln!(f, "  this daemon       {turn}")?;
+        }
         writeln!(
             f,
             "  newest backup     {}",

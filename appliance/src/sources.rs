@@ -30,7 +30,7 @@ pub(crate) fn open(
                 work_dir: work_dir(settings)?,
                 limit: settings.config.restore.spool_limit.bytes(),
             };
-            Ok(member.source(overflow))
+            member.source(overflow)
         }
         (SourceSpec::Bundled, None) => Err(not_running(source)),
     }

@@ -9,6 +9,7 @@ mod attempt;
 mod cutter;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, Generation, Sequence};
@@ -18,6 +19,7 @@ use crate::error::{Error, Result, Successor};
 use crate::key::{Signer, Trust, Verifier};
 use crate::ledger::{self, Ledger, Observation, Reason};
 use crate::manifest::{Link, Manifest};
+use crate::office::Office;
 use crate::part::{self, PART_BYTES};
 use crate::progress::{Phase, Progress, ProgressFn};
 use crate::seal::Sealer;
@@ -39,6 +41,8 @@ pub struct CaptureOptions {
     /// The generation to write. `None`: that of the newest backup, or the first. Lower than the
     /// newest backup's: this writer was replaced, and is refused.
     pub generation: Option<Generation>,
+    /// What must still be held when the manifest is written.
+    pub office: Option<Arc<dyn Office>>,
     /// Go on when the source is another cluster than before. Begins the next generation.
     pub accept_new_cluster: bool,
     /// What is read back before the manifest is written.
@@ -61,6 +65,7 @@ impl CaptureOptions {
             now,
             trust: Trust::default(),
             generation: None,
+            office: None,
             accept_new_cluster: false,
             read_back: ReadBack::default(),
             work_dir,

@@ -1,6 +1,9 @@
 //! Who writes the backups of a source: whoever claimed the newest generation.
 //!
-//! A daemon claims a generation once, before its first backup, and writes all its backups in it.
+//! A daemon claims a generation once, before its first backup, and writes all its backups in it;
+//! one that takes turns with others in a cluster claims one for each turn. The term of the
+//! cluster's election is no generation: terms begin anew with each cluster, and a vault outlives
+//! clusters.
 //! A claim is an object of its own, create-only, so two that claim at once get different ones, also
 //! with the same keys and a copied data directory. From then on the vault's history refuses the
 //! earlier: a stale runner cannot write beside the new one.

@@ -239,6 +239,14 @@ pub enum Error {
         /// Who took over.
         successor: Box<Successor>,
     },
+    /// Another member of the source's cluster has become the one that backs it up.
+    #[error("this process is no longer the one that backs up `{cluster}`: {reason}")]
+    OfficeLost {
+        /// The cluster.
+        cluster: ClusterName,
+        /// What was found.
+        reason: String,
+    },
     /// Another appliance committed a backup while this one was being taken.
     #[error(
         "place {sequence} of `{cluster}` was taken meanwhile by {by}; this backup was given up"
@@ -385,6 +393,7 @@ impl Error {
             | Self::TargetExists { .. }
             | Self::ClusterChanged { .. }
             | Self::Replaced { .. }
+            | Self::OfficeLost { .. }
             | Self::Overtaken { .. } => ErrorKind::Conflict,
             Self::VaultSettings { .. }
             | Self::UnsupportedVersion { .. }

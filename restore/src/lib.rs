@@ -26,6 +26,7 @@ mod inspect;
 pub mod key;
 pub mod ledger;
 pub mod manifest;
+pub mod office;
 pub mod offline;
 pub mod part;
 pub mod pin;

@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 
 use crate::health::SourceStatus;
 use crate::jobs::board::{JobName, JobState};
+use crate::jobs::turn::Turn;
 
 /// The form `render` writes.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -146,8 +147,17 @@ const RUNS: Described = Described {
     )
 };
 
+const ACTIVE: Described = Described {
+    labels: "",
+    ..gauge(
+        "holdfast_appliance_active",
+        "0 or 1",
+        "1 when this daemon runs the jobs, 0 when it stands by for another one of its cluster; summed over the cluster it is 1, and 0 only around a change of the store's leader",
+    )
+};
+
 /// Every metric of the appliance.
-pub(crate) const METRICS: [Described; 12] = [
+pub(crate) const METRICS: [Described; 13] = [
     LAST_BACKUP,
     RPO,
     RTO,
@@ -160,6 +170,7 @@ pub(crate) const METRICS: [Described; 12] = [
     REVISION,
     PROBLEMS,
     RUNS,
+    ACTIVE,
 ];
 
 /// The part of the reference page that is about them.
@@ -208,6 +219,7 @@ struct Metrics {
     missed: Family<ByObjective, Whole>,
     wanted: Family<ByObjective, Seconds>,
     runs: Family<ByJob, Counter>,
+    active: Whole,
 }
 
 impl Metrics {
@@ -224,6 +236,7 @@ impl Metrics {
         to.register(REVISION.name, REVISION.help, self.revision.clone());
         to.register(PROBLEMS.name, PROBLEMS.help, self.problems.clone());
         to.register(RUNS.name, RUNS.help, self.runs.clone());
+        to.register(ACTIVE.name, ACTIVE.help, self.active.clone());
     }
 
     fn set_source(&self, status: &SourceStatus) {
@@ -303,8 +316,10 @@ impl Metrics {
 pub(super) fn render(
     evidence: &[SourceStatus],
     jobs: &[(JobName, JobState)],
+    turn: &Turn,
 ) -> Result<String, fmt::Error> {
     let metrics = Metrics::default();
+    metrics.active.set(i64::from(turn.is_active()));
     let mut registry = Registry::default();
     metrics.register(&mut registry);
     for status in evidence {

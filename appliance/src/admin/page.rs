@@ -6,6 +6,7 @@ use holdfast_policies::Standing;
 
 use crate::health::{SourceStatus, moment};
 use crate::jobs::board::{JobName, JobState};
+use crate::jobs::turn::Turn;
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;\
 padding:0 1rem;color:#222;background:#fff}table{border-collapse:collapse;width:100%;margin:1rem 0}\
@@ -14,7 +15,11 @@ td,th{text-align:left;padding:.3rem .8rem .3rem 0;border-bottom:1px solid #ddd;v
 color:#ddd;background:#111}td,th{border-color:#333}.met{color:#6d9}.missed{color:#f77}}";
 
 /// The page.
-pub(super) fn render(evidence: &[SourceStatus], jobs: &[(JobName, JobState)]) -> String {
+pub(super) fn render(
+    evidence: &[SourceStatus],
+    jobs: &[(JobName, JobState)],
+    turn: Option<&Turn>,
+) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta \
          http-equiv=\"refresh\" content=\"30\"><title>Holdfast</title><style>{STYLE}</style>\
@@ -22,6 +27,10 @@ pub(super) fn render(evidence: &[SourceStatus], jobs: &[(JobName, JobState)]) ->
     );
     if evidence.is_empty() {
         page.push_str("<p>The vault has not been read yet.</p>");
+    }
+    if let Some(turn) = turn {
+        let turn = escape(&turn.to_string());
+        push(&mut page, &format!("<p>This daemon: {turn}.</p>"));
     }
     for status in evidence {
         source(&mut page, status);

@@ -17,6 +17,7 @@ use super::{metrics, page};
 use crate::failure::{Failure, OrFail as _};
 use crate::health::SourceStatus;
 use crate::jobs::board::Board;
+use crate::jobs::turn::Turn;
 use crate::stores::RunningMember;
 
 /// What the pages are made from.
@@ -26,8 +27,26 @@ pub(crate) struct Shared {
     pub(crate) board: Board,
     /// What the vault says, refreshed after each job and every minute.
     pub(crate) evidence: watch::Receiver<Vec<SourceStatus>>,
+    /// Whose turn it is to run the jobs.
+    pub(crate) turn: watch::Receiver<Turn>,
     /// The bundled store, where there is one.
     pub(crate) member: Option<RunningMember>,
+}
+
+impl Shared {
+    /// Whose turn it is, in a cluster.
+    fn turn(&self) -> Option<Turn> {
+        let turn = self.turn.borrow().clone();
+        turn.term.is_some().then_some(turn)
+    }
+
+    fn evidence(&self) -> Vec<SourceStatus> {
+        let mut all = self.evidence.borrow().clone();
+        for status in &mut all {
+            status.turn = self.turn();
+        }
+        all
+    }
 }
 
 /// The bound port.
@@ -41,6 +60,9 @@ pub(crate) struct Admin {
 struct Health {
     is_healthy: bool,
     reasons: Vec<String>,
+    /// In a cluster: whose turn it is. One that stands by is healthy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn: Option<Turn>,
 }
 
 impl Admin {
@@ -78,8 +100,12 @@ impl Admin {
 }
 
 async fn status_page(State(shared): State<Arc<Shared>>) -> Html<String> {
-    let evidence = shared.evidence.borrow().clone();
-    Html(page::render(&evidence, &shared.board.snapshot()))
+    let turn = shared.turn();
+    Html(page::render(
+        &shared.evidence(),
+        &shared.board.snapshot(),
+        turn.as_ref(),
+    ))
 }
 
 /// Healthy: the store has a leader and no fault. Objectives are `/api/status`'s and `/metrics`'
@@ -99,13 +125,13 @@ async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
         &Health {
             is_healthy: reasons.is_empty(),
             reasons,
+            turn: shared.turn(),
         },
     )
 }
 
 async fn api_status(State(shared): State<Arc<Shared>>) -> Response {
-    let evidence = shared.evidence.borrow().clone();
-    json(StatusCode::OK, &evidence)
+    json(StatusCode::OK, &shared.evidence())
 }
 
 fn json<T: Serialize + ?Sized>(code: StatusCode, value: &T) -> Response {
@@ -119,8 +145,8 @@ fn json<T: Serialize + ?Sized>(code: StatusCode, value: &T) -> Response {
 }
 
 async fn metrics_page(State(shared): State<Arc<Shared>>) -> Response {
-    let evidence = shared.evidence.borrow().clone();
-    match metrics::render(&evidence, &shared.board.snapshot()) {
+    let turn = shared.turn.borrow().clone();
+    match metrics::render(&shared.evidence(), &shared.board.snapshot(), &turn) {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "the metrics could not be written");

@@ -1,12 +1,17 @@
 //! `holdfast status`: are the objectives met, by the evidence in the vault.
 
+use std::time::Duration;
+
 use clap::Args;
 use holdfast_policies::Standing;
 
 use super::dispatch::Context;
+use crate::config::Settings;
 use crate::exit_code::ExitCode;
 use crate::failure::Failure;
 use crate::health::{self, SourceStatus};
+use crate::jobs::control::{self, Answer, Ask};
+use crate::jobs::turn::Turn;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,12 +29,28 @@ pub(crate) struct StatusArgs {
     source: Option<String>,
 }
 
+/// Longest wait for the daemon to say whose turn it is: the status is the vault's.
+const DAEMON_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whose turn it is to work, where this host's daemon has others beside it.
+async fn turn(settings: &Settings) -> Option<Turn> {
+    let asked = tokio::time::timeout(DAEMON_PATIENCE, control::ask(settings, Ask::Turn)).await;
+    match asked {
+        Ok(Ok(Some(Answer::Turn(turn)))) => turn.term.is_some().then_some(turn),
+        _ => None,
+    }
+}
+
 /// Reads the vault and says how the objectives stand.
 pub(crate) async fn run(args: &StatusArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
     let mut all = Vec::new();
     for source in settings.sources(args.source.as_deref())? {
         all.push(health::gather(&settings, source, context.clock.now()).await?);
+    }
+    let turn = turn(&settings).await;
+    for status in &mut all {
+        status.turn.clone_from(&turn);
     }
     context.output.show(&all, |all| {
         let texts: Vec<String> = all.iter().map(SourceStatus::to_string).collect();

@@ -271,6 +271,7 @@ mod tests {
     use holdfast_restore::VaultSpec;
 
     use super::*;
+    use crate::config::DrillMembers;
 
     fn laid(flags: &[&str], env: &[(&str, &str)]) -> Result<Loaded, Failure> {
         let flags: Vec<String> = flags.iter().map(|f| (*f).to_owned()).collect();
@@ -304,6 +305,30 @@ mod tests {
         assert_eq!(loaded.config.store.name, "2");
         assert_eq!(loaded.config.store.peer_urls, ["http://a:1", "http://b:2"]);
         assert!(!loaded.config.store.enabled);
+    }
+
+    #[test]
+    fn a_drill_has_as_many_members_as_the_source_or_a_number_of_them() {
+        let members = |flag: &str| laid(&[flag], &[]).map(|one| one.config.drills.members);
+        assert_eq!(
+            laid(&[], &[]).unwrap().config.drills.members,
+            DrillMembers::Source
+        );
+        assert_eq!(
+            members("drills.members=source").unwrap(),
+            DrillMembers::Source
+        );
+        assert_eq!(
+            members("drills.members=3").unwrap(),
+            DrillMembers::Exactly(3)
+        );
+        for wrong in [
+            "drills.members=0",
+            "drills.members=8",
+            "drills.members=many",
+        ] {
+            assert!(members(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

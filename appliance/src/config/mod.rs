@@ -15,5 +15,5 @@ mod settings;
 pub(crate) use example::{Example, render as render_example};
 pub(crate) use load::{Laid, Loaded, Origin, differing, load};
 pub(crate) use reference::render as render_reference;
-pub(crate) use sections::{DrillTarget, Source};
+pub(crate) use sections::{DrillMembers, DrillTarget, Source, Store};
 pub(crate) use settings::Settings;

@@ -1,10 +1,12 @@
 //! The sections of `holdfast.yaml` and what each key means when it is left out.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use holdfast_policies::{
     BackupPolicy, ByteSize, ClusterName, DrillPolicy, EncryptionRule, Objective, RetentionPolicy,
 };
+use holdfast_restore::plan::MEMBERS_MAX;
 use holdfast_restore::source::SourceSpec;
 use holdfast_restore::vault::VaultSpec;
 use serde::{Deserialize, Serialize};
@@ -62,7 +64,9 @@ section! {
 }
 
 section! {
-    /// The bundled store that `holdfast run` starts: one member.
+    /// The bundled store that `holdfast run` starts: one member, alone or of a cluster. In a
+    /// cluster the daemon beside the leader runs the jobs and the others stand by; all need one
+    /// vault, the same keys and the same policies.
     Store {
         /// Whether to start it. Switch it off where only real etcd clusters are backed up.
         enabled: bool = true,
@@ -72,12 +76,31 @@ section! {
         listen_client_urls: Vec<String> = vec!["http://127.0.0.1:2379".to_owned()],
         /// What clients are told to connect to; empty means `listen_client_urls`.
         advertise_client_urls: Vec<String> = Vec::new(),
-        /// The address of the member in its cluster's member list.
+        /// Where the other members reach this one, as its cluster's member list has it (etcd's
+        /// `--initial-advertise-peer-urls`).
         peer_urls: Vec<String> = vec!["http://localhost:2380".to_owned()],
+        /// Where to listen for the other members; empty means `peer_urls`. Nothing is listened on
+        /// where this and `initial_cluster` are both empty: such a member is alone.
+        listen_peer_urls: Vec<String> = Vec::new(),
+        /// The founding members of a cluster, this one among them, as `NAME=PEER-URL`; empty means
+        /// this one alone.
+        initial_cluster: Vec<String> = Vec::new(),
+        /// `new` to found the cluster, `existing` to join one that runs (`etcdctl member add` comes
+        /// first). A data directory that is there already counts more.
+        initial_cluster_state: String = "new".to_owned(),
+        /// Tells clusters with the same addresses apart; the same for all members.
+        initial_cluster_token: String = "etcd-cluster".to_owned(),
         /// How large the state may grow before writes are refused; 0 is etcd's 2 GiB.
         quota: ByteSize = ByteSize::new(0),
         /// Forgetting superseded revisions.
         auto_compaction: AutoCompaction = AutoCompaction::default(),
+    }
+}
+
+impl Store {
+    /// Whether the member has others beside it, or is to have.
+    pub(crate) fn is_clustered(&self) -> bool {
+        !self.initial_cluster.is_empty() || !self.listen_peer_urls.is_empty()
     }
 }
 
@@ -141,6 +164,9 @@ section! {
         target: DrillTarget = DrillTarget::Holdfast,
         /// The `etcd` program for drills with `target: etcd`.
         etcd_binary: PathBuf = PathBuf::new(),
+        /// How many members a drill boots as one cluster: `source` (as many as the source had), or
+        /// 1 to 7. Each takes its own disk space.
+        members: DrillMembers = DrillMembers::Source,
         /// Where scratch members live; empty means `scratch` in the data directory.
         scratch_dir: PathBuf = PathBuf::new(),
         /// The most a drill may write to `scratch_dir`.
@@ -168,6 +194,57 @@ fn bundled_only() -> Vec<Source> {
             kind: SourceSpec::Bundled,
         })
         .collect()
+}
+
+/// How many members a drill boots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DrillMembers {
+    /// As many as the source had.
+    Source,
+    /// So many.
+    Exactly(usize),
+}
+
+impl Serialize for DrillMembers {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Source => to.serialize_str("source"),
+            Self::Exactly(count) => count.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for DrillMembers {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Words;
+        impl serde::de::Visitor<'_> for Words {
+            type Value = DrillMembers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "`source` or a number from 1 to {MEMBERS_MAX}")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, count: u64) -> Result<DrillMembers, E> {
+                let fits = usize::try_from(count).ok();
+                let fits = fits.filter(|count| (1..=MEMBERS_MAX).contains(count));
+                fits.map(DrillMembers::Exactly)
+                    .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(count), &self))
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, count: i64) -> Result<DrillMembers, E> {
+                self.visit_u64(u64::try_from(count).unwrap_or(0))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<DrillMembers, E> {
+                match (word, word.parse()) {
+                    ("source", _) => Ok(DrillMembers::Source),
+                    (_, Ok(count)) => self.visit_u64(count),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
+                }
+            }
+        }
+        from.deserialize_any(Words)
+    }
 }
 
 /// What a drill boots.

@@ -99,6 +99,9 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
             "stop one of the two appliances; to go on with this one, stop the other and start this \
              one again: at its start it claims a new generation",
         ),
+        RestoreError::OfficeLost { .. } => failure.next(
+            "the daemon beside the store's new leader goes on; `holdfast status` says who that is",
+        ),
         RestoreError::Overtaken { .. } | RestoreError::ObjectExists { .. } => failure.next(
             "run it again, it takes the next place; where two appliances back up one source, stop \
              one of them",

@@ -5,10 +5,12 @@
 //! prove or to prune is told beside it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_policies::{Generation, Level, SnapshotId};
 use holdfast_restore::key::{Keys, Signer};
+use holdfast_restore::office::Office;
 use holdfast_restore::{
     CaptureOptions, Captured, Catalog, Proof, ReadBack, ReadWrite, Sealer, Source, Vault,
     VerifyOptions, capture, claim, proof, prune as removal, verify,
@@ -105,6 +107,8 @@ pub(crate) struct Wishes<'a> {
     /// This process owns the source: it claims a generation, keeps it here for its later runs, and
     /// is refused once another claimed a newer one.
     pub(crate) claimed: Option<&'a Mutex<Option<Generation>>>,
+    /// The turn in which it is taken, where the members of a cluster take turns.
+    pub(crate) office: Option<&'a Arc<dyn Office>>,
 }
 
 /// What one run works with.
@@ -192,6 +196,7 @@ impl Run<'_> {
             let is_accepted = options.accept_new_cluster;
             options.generation = self.generation(opened, claimed, is_accepted).await?;
         }
+        options.office = wishes.office.cloned();
         options.read_back = ReadBack::Sizes;
         options.ledger = Some(ledger_file(self.settings, self.source)?);
         options.attempts = ATTEMPTS;

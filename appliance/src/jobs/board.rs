@@ -85,6 +85,14 @@ impl Entry {
         self.change(|state| state.next = next);
     }
 
+    /// The job is another daemon's now: a run in progress was dropped, none is planned.
+    pub(crate) fn stand_by(&self) {
+        self.change(|state| {
+            state.running_since = None;
+            state.next = None;
+        });
+    }
+
     /// A run began.
     pub(crate) fn begin(&self, at: DateTime<Utc>) {
         self.change(|state| state.running_since = Some(at));

@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{UnixListener, UnixStream};
 
 use super::backup::BackupReport;
+use super::turn::Turn;
 use crate::config::{self, Laid, Settings};
 use crate::failure::{Failure, OrFail as _};
 
@@ -27,6 +28,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ask {
+    /// Whose turn it is to run the jobs.
+    Turn,
     /// A backup of this source.
     Backup {
         /// The source.
@@ -73,6 +76,8 @@ impl Request {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
+    /// Whose turn it is.
+    Turn(Turn),
     /// The backup that was taken.
     Backup(Box<BackupReport>),
     /// The drill that was run.

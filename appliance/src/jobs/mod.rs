@@ -10,5 +10,6 @@ pub(crate) mod prune;
 pub(crate) mod rehearsal;
 pub(crate) mod scheduler;
 mod shop;
+pub(crate) mod turn;
 
 pub(crate) use shop::{Doors, Shop, answer_all};

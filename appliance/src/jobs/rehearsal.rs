@@ -3,7 +3,9 @@
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
-use holdfast_drills::{DrillOptions, DrillReport, DrillTarget, MemberCommand, clean_leftovers};
+use holdfast_drills::{
+    DrillMembers, DrillOptions, DrillReport, DrillTarget, MemberCommand, clean_leftovers,
+};
 use holdfast_restore::Pick;
 
 use super::drill::Wishes;
@@ -93,6 +95,10 @@ pub(crate) async fn rehearse(
         config::DrillTarget::Etcd => {
             DrillTarget::Etcd(settings.resolve(&settings.config.drills.etcd_binary))
         }
+    };
+    options.members = match settings.config.drills.members {
+        config::DrillMembers::Source => DrillMembers::Source,
+        config::DrillMembers::Exactly(count) => DrillMembers::Exactly(count),
     };
     options.budget = settings.config.drills.budget;
     options.deadline = settings.config.policies.drill.deadline;

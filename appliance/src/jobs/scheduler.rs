@@ -2,7 +2,7 @@
 //!
 //! One scheduler runs one job, one run at a time: a request from outside waits for the run in
 //! progress and then gets a run of its own. Whether somebody else runs the same job elsewhere is
-//! not decided here: the vault's generation fences a stale runner.
+//! not decided here: see [`super::turn`], and the vault's generation fences a stale runner.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ pub(crate) async fn run<R, W>(
     clock: Clock,
     entry: Entry,
     stop: CancellationToken,
-    mut requests: mpsc::Receiver<R>,
+    requests: &mut mpsc::Receiver<R>,
     mut work: W,
 ) where
     W: FnMut(Option<R>) -> BoxFuture<'static, Ended>,
@@ -261,10 +261,10 @@ mod tests {
             AtomicUsize::new(0),
         );
         let entry = board.entry("backup", "bundled");
-        let (_requests, receiver) = mpsc::channel::<()>(REQUESTS_MAX);
+        let (_requests, mut receiver) = mpsc::channel::<()>(REQUESTS_MAX);
         let clock = Clock::system();
         let plan = plan_of("@every 1s", clock.now() - TimeDelta::seconds(2));
-        let scheduler = run(plan, clock, entry, stop.clone(), receiver, |_| {
+        let scheduler = run(plan, clock, entry, stop.clone(), &mut receiver, |_| {
             let is_good = runs.fetch_add(1, Ordering::SeqCst) > 0;
             ended(is_good)
         });
@@ -279,10 +279,10 @@ mod tests {
     async fn a_request_runs_the_job_at_once() {
         let (board, stop) = (Board::default(), CancellationToken::new());
         let entry = board.entry("backup", "bundled");
-        let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
+        let (requests, mut receiver) = mpsc::channel(REQUESTS_MAX);
         let clock = Clock::system();
         let plan = plan_of("@yearly", clock.now());
-        let scheduler = run(plan, clock, entry, stop.clone(), receiver, |request| {
+        let scheduler = run(plan, clock, entry, stop.clone(), &mut receiver, |request| {
             let reply: Option<oneshot::Sender<u8>> = request;
             assert_eq!(reply.map(|reply| reply.send(7)), Some(Ok(())));
             ended(true)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use holdfast_policies::Generation;
+use holdfast_restore::office::Office;
 use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -17,6 +18,7 @@ use super::board::Board;
 use super::control::{self, Answer, Ask};
 use super::drill::{self, DrillOutcome};
 use super::scheduler::{self, Ended, Plan, REQUESTS_MAX};
+use super::turn::{self, Turn};
 use crate::cli::args::Global;
 use crate::clock::Clock;
 use crate::config::{Settings, Source};
@@ -39,6 +41,8 @@ pub(crate) struct Shop {
     pub(crate) global: Global,
     /// The bundled store, where there is one.
     pub(crate) member: Option<RunningMember>,
+    /// Whose turn it is to run the jobs.
+    pub(crate) turn: watch::Receiver<Turn>,
     /// What the jobs did.
     pub(crate) board: Board,
     /// Asks for the vault to be read again.
@@ -56,8 +60,9 @@ pub(crate) struct BackupRequest {
 }
 
 /// Where requests from outside go, by source.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Doors {
+    turn: watch::Receiver<Turn>,
     backups: BTreeMap<String, mpsc::Sender<BackupRequest>>,
     drills: BTreeMap<String, mpsc::Sender<oneshot::Sender<DrillOutcome>>>,
 }
@@ -73,15 +78,16 @@ impl Shop {
         doors: &mut Doors,
         stop: &CancellationToken,
     ) -> Result<Vec<Task>, Failure> {
-        let (backup_plan, drill_plan) = self.plans(source).await?;
+        // What cannot be used is told now, not first when it is this daemon's turn.
+        self.plans(source).await?;
         let (name, source) = (source.name.to_string(), Arc::new(source.clone()));
         let (door, requests) = mpsc::channel(REQUESTS_MAX);
         doors.backups.insert(name.clone(), door);
         let (shop, of) = (Arc::clone(self), Arc::clone(&source));
-        let backups = shop.back_up(of, backup_plan, requests, stop.clone());
+        let backups = shop.back_up(of, requests, stop.clone());
         let (door, requests) = mpsc::channel(REQUESTS_MAX);
         doors.drills.insert(name.clone(), door);
-        let drills = Arc::clone(self).rehearse(source, drill_plan, requests, stop.clone());
+        let drills = Arc::clone(self).rehearse(source, requests, stop.clone());
         Ok(vec![
             (format!("backup/{name}"), Box::pin(backups)),
             (format!("drill/{name}"), Box::pin(drills)),
@@ -136,32 +142,36 @@ impl Shop {
     async fn back_up(
         self: Arc<Self>,
         source: Arc<Source>,
-        plan: Plan,
-        requests: mpsc::Receiver<BackupRequest>,
+        mut requests: mpsc::Receiver<BackupRequest>,
         stop: CancellationToken,
     ) -> Result<(), Failure> {
         let entry = self.board.entry("backup", source.name.as_str());
-        let claimed = Arc::new(Mutex::new(None));
-        let until = stop.clone();
-        scheduler::run(
-            plan,
-            self.clock.clone(),
-            entry,
-            stop,
-            requests,
-            move |request| {
-                let (shop, source) = (Arc::clone(&self), Arc::clone(&source));
-                let (claimed, stop) = (Arc::clone(&claimed), until.clone());
+        let refuse = |request: BackupRequest, why| drop(request.reply.send(Err(why)));
+        let mut turn = self.turn.clone();
+        while let Some(held) = turn::next(&mut turn, &mut requests, refuse, &stop).await {
+            let (plan, _) = self.plans(&source).await?;
+            let shift = stop.child_token();
+            // Each turn claims a generation of its own.
+            let claimed = Arc::new(Mutex::new(None));
+            let office = held.office(self.member.as_ref());
+            let (shop, of, until) = (Arc::clone(&self), Arc::clone(&source), shift.clone());
+            let work = move |request| {
+                let (shop, source, office) = (Arc::clone(&shop), Arc::clone(&of), office.clone());
+                let (claimed, until) = (Arc::clone(&claimed), until.clone());
                 let work = move || async move {
                     tokio::select! {
-                        () = stop.cancelled() => Ended::broken("the daemon stopped"),
-                        ended = shop.backup_run(&source, request, &claimed) => ended,
+                        () = until.cancelled() => Ended::broken("the daemon stopped or stands by"),
+                        ended = shop.backup_run(&source, request, &claimed, office) => ended,
                     }
                 };
-                Box::pin(on_a_thread(work))
-            },
-        )
-        .await;
+                let on_its_thread: BoxFuture<'static, Ended> = Box::pin(on_a_thread(work));
+                on_its_thread
+            };
+            let (clock, place) = (self.clock.clone(), entry.clone());
+            let runs = scheduler::run(plan, clock, place, shift.clone(), &mut requests, work);
+            turn::during(&mut turn, &held, &shift, runs).await;
+            entry.stand_by();
+        }
         Ok(())
     }
 
@@ -170,10 +180,12 @@ impl Shop {
         source: &Source,
         request: Option<BackupRequest>,
         claimed: &Mutex<Option<Generation>>,
+        office: Option<Arc<dyn Office>>,
     ) -> Ended {
         let wishes = Wishes {
             accept_new_cluster: request.as_ref().is_some_and(|one| one.accept_new_cluster),
             claimed: Some(claimed),
+            office: office.as_ref(),
         };
         let outcome = self.one_backup(source, wishes).await;
         self.refresh.send_replace(());
@@ -219,23 +231,27 @@ impl Shop {
     async fn rehearse(
         self: Arc<Self>,
         source: Arc<Source>,
-        plan: Plan,
-        requests: mpsc::Receiver<oneshot::Sender<DrillOutcome>>,
+        mut requests: mpsc::Receiver<oneshot::Sender<DrillOutcome>>,
         stop: CancellationToken,
     ) -> Result<(), Failure> {
         let entry = self.board.entry("drill", source.name.as_str());
-        scheduler::run(
-            plan,
-            self.clock.clone(),
-            entry,
-            stop,
-            requests,
-            move |request| {
-                let (shop, source) = (Arc::clone(&self), Arc::clone(&source));
-                Box::pin(async move { shop.drill_run(&source, request).await })
-            },
-        )
-        .await;
+        let refuse = |request: oneshot::Sender<DrillOutcome>, why| drop(request.send(Err(why)));
+        let mut turn = self.turn.clone();
+        while let Some(held) = turn::next(&mut turn, &mut requests, refuse, &stop).await {
+            let (_, plan) = self.plans(&source).await?;
+            let shift = stop.child_token();
+            let (shop, of) = (Arc::clone(&self), Arc::clone(&source));
+            let work = move |request| {
+                let (shop, source) = (Arc::clone(&shop), Arc::clone(&of));
+                let run: BoxFuture<'static, Ended> =
+                    Box::pin(async move { shop.drill_run(&source, request).await });
+                run
+            };
+            let (clock, place) = (self.clock.clone(), entry.clone());
+            let runs = scheduler::run(plan, clock, place, shift.clone(), &mut requests, work);
+            turn::during(&mut turn, &held, &shift, runs).await;
+            entry.stand_by();
+        }
         Ok(())
     }
 
@@ -334,8 +350,18 @@ async fn answer_one(mut stream: UnixStream, doors: Arc<Doors>, settings: Arc<Set
 }
 
 impl Doors {
+    /// No doors yet, and whose turn it is.
+    pub(crate) fn new(turn: watch::Receiver<Turn>) -> Self {
+        Self {
+            turn,
+            backups: BTreeMap::new(),
+            drills: BTreeMap::new(),
+        }
+    }
+
     async fn pass(&self, ask: Ask) -> Result<Answer, Failure> {
         match ask {
+            Ask::Turn => Ok(Answer::Turn(self.turn.borrow().clone())),
             Ask::Backup {
                 source,
                 accept_new_cluster,
@@ -377,5 +403,8 @@ fn hand_in<T>(door: Option<&mpsc::Sender<T>>, source: &str, request: T) -> Resul
 }
 
 fn stopping() -> Failure {
-    Failure::new(ErrorName::Unavailable, "the daemon is stopping")
+    Failure::new(
+        ErrorName::Unavailable,
+        "the daemon is stopping, or another one has become the active one",
+    )
 }

@@ -26,6 +26,8 @@ pub(crate) async fn check(settings: &Settings, is_accepted: bool) -> Result<bool
     }
     match traces(settings, source).await {
         Some(_) if is_accepted => Ok(true),
+        // The backups are those of a cluster that runs, and this one takes its place in it.
+        Some(_) if super::is_cluster_running(settings).await? => Ok(false),
         Some(trace) => Err(refused(settings, source, &trace)),
         None => Ok(false),
     }

@@ -183,7 +183,7 @@ fn terminate(child: &tokio::process::Child) {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
 }
 
-async fn http_get(port: u16, path: &str) -> Option<String> {
+pub(crate) async fn http_get(port: u16, path: &str) -> Option<String> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
         .await

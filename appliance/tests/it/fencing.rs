@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::{Client, Place, free_port};
 
 /// The same keys on another host.
-fn copy_keys(from: &Path, to: &Path) {
+pub(crate) fn copy_keys(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

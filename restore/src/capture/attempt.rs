@@ -71,6 +71,16 @@ impl Run<'_> {
 
     /// A backup takes its time: whoever took over meanwhile is the writer now.
     async fn still_owns(&self, ours: Generation) -> Result<()> {
+        if let Some(office) = &self.options.office {
+            let cluster = &self.options.cluster;
+            office
+                .still_held()
+                .await
+                .map_err(|reason| Error::OfficeLost {
+                    cluster: cluster.clone(),
+                    reason,
+                })?;
+        }
         if self.options.generation.is_none() {
             return Ok(());
         }

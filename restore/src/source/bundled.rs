@@ -46,6 +46,11 @@ impl BundledSource {
         self
     }
 
+    /// The id of the member, in hexadecimal.
+    pub(super) fn member_id(&self) -> &str {
+        &self.member_id
+    }
+
     fn told(&self, told: Result<HashKv, holdfast_store::error::Error>) -> SourceHash {
         match told {
             Ok(told) => SourceHash::Told {

@@ -2,6 +2,7 @@
 
 mod buffer;
 mod bundled;
+mod cluster;
 mod etcd;
 mod file;
 mod trailer;
@@ -15,6 +16,7 @@ use crate::manifest::{SourceHash, SourceRecord};
 
 pub use buffer::Overflow;
 pub use bundled::BundledSource;
+pub use cluster::ClusterSource;
 pub use etcd::{ENDPOINTS_MAX, EtcdSource, EtcdSpec, TlsSpec, UserSpec};
 pub use file::FileSource;
 pub(crate) use trailer::TrailerCheck;

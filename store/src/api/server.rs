@@ -97,6 +97,13 @@ impl StoreServer {
         Ok(server)
     }
 
+    /// Whether another member that `options` name answers as one of a running cluster; nothing is
+    /// started.
+    pub async fn is_cluster_running(options: &StoreOptions) -> bool {
+        let counters = Arc::new(Metrics::new(options.metrics_detail));
+        Member::is_cluster_running(&member_options(options, &counters)).await
+    }
+
     /// The member behind the ports.
     pub fn member(&self) -> &Member {
         self.context.member()

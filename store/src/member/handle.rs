@@ -153,6 +153,12 @@ impl Member {
         start::start(options, events).await
     }
 
+    /// Whether another member that `options` name answers as one of a running cluster. Asks over
+    /// the peer URLs, within a second; nothing is started.
+    pub async fn is_cluster_running(options: &MemberOptions) -> bool {
+        start::is_cluster_running(options).await
+    }
+
     /// Returns once there is a leader, everything acknowledged before is applied here, and the
     /// cluster knows this member's name and URLs.
     ///

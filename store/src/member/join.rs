@@ -94,6 +94,19 @@ pub(super) async fn check_new(
     Ok(())
 }
 
+/// Whether another member of the described cluster answers and knows its members: the cluster runs
+/// already, whoever starts now.
+pub(super) async fn is_running(cluster: &NewCluster, dialer: &Arc<dyn PeerDialer>) -> bool {
+    let Ok(own) = own_urls(cluster) else {
+        return false;
+    };
+    let urls = other_urls(cluster, &own);
+    let asked = urls.iter().map(|url| ask(url, dialer, NEW_ANSWER_MAX));
+    let answers = join_all(asked).await;
+    let mut running = answers.iter().filter_map(|answer| answer.as_ref().ok());
+    running.any(|running| !running.members.is_empty())
+}
+
 fn refusal(reason: String) -> Error {
     Error::Option {
         option: "initial-cluster-state",

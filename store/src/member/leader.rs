@@ -110,6 +110,24 @@ impl Member {
         }))
     }
 
+    /// Confirms with a quorum that this member leads in `term`, now and not only some time ago.
+    ///
+    /// # Errors
+    /// `NotLeader` when it does not; `Timeout` when no quorum answers.
+    pub async fn confirm_lead(&self, term: u64) -> Result<(), Error> {
+        let is_led_here = || self.is_leader() && self.term() == term;
+        if !is_led_here() {
+            return Err(Error::NotLeader);
+        }
+        self.linearizable().await?;
+        // A term has one leader and never comes again: what holds before and after held between.
+        if is_led_here() {
+            Ok(())
+        } else {
+            Err(Error::NotLeader)
+        }
+    }
+
     /// Hands this leader's place to another member.
     ///
     /// # Errors

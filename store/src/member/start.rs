@@ -130,6 +130,11 @@ async fn stop_unless(member: Member, begun: Result<(), Error>) -> Result<Member,
     Err(error)
 }
 
+/// Whether another member that the options name answers as one of a running cluster.
+pub(super) async fn is_cluster_running(options: &MemberOptions) -> bool {
+    join::is_running(&cluster_of(options), &options.peer_dialer).await
+}
+
 /// The data directory, and whose it is.
 struct Home {
     layout: Layout,

@@ -125,6 +125,12 @@ impl EtcdSource {
         Ok(Self { spec })
     }
 
+    /// Whether any endpoint answers.
+    pub(super) async fn is_reachable(&self) -> bool {
+        let dialled = self.dial_all().await;
+        dialled.iter().any(|(_, outcome)| outcome.is_ok())
+    }
+
     /// Every endpoint with its status, or with the reason why there is none.
     async fn dial_all(&self) -> Vec<(String, Result<Dialled>)> {
         let dials = self.spec.endpoints.iter().map(|endpoint| async move {

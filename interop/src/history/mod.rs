@@ -3,7 +3,7 @@
 //! etcd's writes say at which revision they took effect, so a history needs no search: sorted by
 //! revision it is replayed once ([`Timeline`]), every answer is compared with the replay, and the
 //! order of revisions with the order in time. That takes n log n, for millions of operations;
-//! [`porcupine`] checks small histories a second time, by search.
+//! small ones are checked a second time, by the search of the library porcupine.
 
 mod check;
 mod porcupine;

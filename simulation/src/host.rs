@@ -176,7 +176,13 @@ async fn watch(world: Arc<World>, place: Place, member: Member) {
 
 /// Shows the entries after `looked_to`, and says up to where it need not look again.
 fn look_at_log(world: &World, place: Place, member: &Member, looked_to: u64) -> u64 {
-    let applied = member.state().applied().map_or(0, |at| at.index);
+    // Only a log that holds what is applied last says what was applied before it: under a snapshot
+    // that was just installed, entries that never were may stand until they are purged.
+    let applied = member.state().applied().filter(|at| {
+        let entry = member.log().fingerprint(at.index);
+        entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.term == at.term))
+    });
+    let applied = applied.map_or(0, |at| at.index);
     let range = member.log().range();
     for index in range.start.max(looked_to + 1)..range.end {
         match member.log().fingerprint(index) {

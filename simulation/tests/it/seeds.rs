@@ -35,7 +35,7 @@ fn number(text: &str) -> u64 {
 }
 
 #[test]
-#[ignore = "an open finding (docs/internals/track-record.md) shows in about one run of ten"]
+#[ignore = "asked for by name until hundreds of seeds have run: docs/internals/track-record.md"]
 fn a_cluster_keeps_its_promises_whatever_happens_to_it() {
     if std::env::var_os("RUST_LOG").is_some() {
         let filter = tracing_subscriber::EnvFilter::from_default_env();

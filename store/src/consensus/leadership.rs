@@ -91,21 +91,21 @@ impl Leadership {
 
     /// The leader of the current term, when there is one now.
     pub(crate) fn leader(&self) -> Option<u64> {
-        let (leader, is_alone) = {
-            let metrics = self.watched.borrow_watched();
-            let leader = metrics.current_leader?;
-            let mut voters = metrics.membership_config.membership().voter_ids();
-            (
-                leader,
-                voters.next() == Some(self.id) && voters.next().is_none(),
-            )
-        };
+        let leader = self.watched.borrow_watched().current_leader?;
         let is_vouched_for = if leader == self.id {
-            is_alone || self.has_quorum()
+            // Asked for each write: the voters are only listed when nobody answered lately.
+            self.has_quorum() || self.is_alone()
         } else {
             self.contact.is_recent(leader, Instant::now())
         };
         is_vouched_for.then_some(leader)
+    }
+
+    /// Whether nobody else has a vote.
+    fn is_alone(&self) -> bool {
+        let metrics = self.watched.borrow_watched();
+        let mut voters = metrics.membership_config.membership().voter_ids();
+        voters.next() == Some(self.id) && voters.next().is_none()
     }
 
     /// Whether a quorum acknowledged this leader within the lease.
@@ -145,7 +145,7 @@ impl Leadership {
 
     /// Returns when any of it may have changed; `false` once the group has stopped.
     ///
-    /// A leader that falls silent changes nothing in raft: that is looked at every half lease.
+    /// A leader that falls silent changes nothing in raft: that is looked at every quarter lease.
     pub(crate) async fn changed(&mut self) -> bool {
         tokio::select! {
             changed = self.watched.changed() => changed.is_ok(),

@@ -153,31 +153,25 @@ impl Space {
             .unseen
             .fetch_add(bytes, Ordering::Relaxed)
             .saturating_add(bytes);
-        let Some(mut looked) = self.looked.try_lock() else {
-            return;
-        };
-        if unseen < LOOK_BYTES && !self.is_tight() && looked.elapsed() < LOOK_INTERVAL {
-            return;
-        }
-        *looked = Instant::now();
-        drop(looked);
-        self.look_or_say(pending.saturating_add(bytes));
+        let is_urgent = unseen >= LOOK_BYTES || self.is_tight();
+        self.look_when_due(is_urgent, pending.saturating_add(bytes));
     }
 
     /// Looks at the disk for those that wait for space, `pending` being on their way.
     pub(crate) fn look_again(&self, pending: u64) {
+        self.look_when_due(false, pending);
+    }
+
+    /// Looks at the disk unless somebody does, or did a moment ago and it is not urgent.
+    fn look_when_due(&self, is_urgent: bool, proposed: u64) {
         let Some(mut looked) = self.looked.try_lock() else {
             return;
         };
-        if looked.elapsed() < LOOK_INTERVAL {
+        if !is_urgent && looked.elapsed() < LOOK_INTERVAL {
             return;
         }
         *looked = Instant::now();
         drop(looked);
-        self.look_or_say(pending);
-    }
-
-    fn look_or_say(&self, proposed: u64) {
         if let Err(error) = self.look(proposed) {
             tracing::debug!(%error, "cannot look at the free space");
         }

@@ -53,16 +53,13 @@ impl Member {
         &self,
         proposal: Proposal,
     ) -> Result<(Outcome, LogPosition), Error> {
-        let mut next = Some(proposal);
-        let encoded = next.as_ref().map(|proposal| proposal.encoded.clone());
-        let encoded = encoded.unwrap_or_default();
-        let mut leadership = self.inner.leadership.clone();
+        let encoded = proposal.encoded.clone();
+        let mut proposal = proposal;
+        let leadership = &self.inner.leadership;
+        // Only one that has to wait needs a place of its own among those who are told.
+        let mut changes = None;
         let mut pause = PAUSE_MIN;
         loop {
-            let proposal = match next.take() {
-                Some(proposal) => proposal,
-                None => again(&encoded)?,
-            };
             let attempt = if leadership.is_leader() {
                 match self.inner.group.write(proposal).await {
                     Err(Error::NotLeader | Error::NoLeader) => Attempt::Again,
@@ -76,11 +73,13 @@ impl Member {
             if let Attempt::Done(result) = attempt {
                 return result;
             }
-            let changed = timeout(pause, leadership.changed()).await;
+            let changes = changes.get_or_insert_with(|| leadership.clone());
+            let changed = timeout(pause, changes.changed()).await;
             if changed == Ok(false) {
                 return Err(Error::Stopped);
             }
             pause = (pause * 2).min(PAUSE_MAX);
+            proposal = again(&encoded)?;
         }
     }
 

@@ -80,16 +80,8 @@ pub(super) async fn check_new(
     ids: &ClusterIds,
     dialer: &Arc<dyn PeerDialer>,
 ) -> Result<(), Error> {
-    let own = own_urls(cluster)?;
-    let urls = other_urls(cluster, &own);
-    let asked = urls.iter().map(|url| ask(url, dialer, NEW_ANSWER_MAX));
-    let answers = join_all(asked).await;
-    for (url, answer) in urls.iter().zip(answers) {
-        match answer {
-            Ok(running) if !running.members.is_empty() => refuse_old(cluster, ids, url, &running)?,
-            Ok(_) => {}
-            Err(error) => tracing::debug!(url, %error, "a founder does not answer yet"),
-        }
+    for (url, running) in running_elsewhere(cluster, dialer).await? {
+        refuse_old(cluster, ids, &url, &running)?;
     }
     Ok(())
 }
@@ -97,14 +89,29 @@ pub(super) async fn check_new(
 /// Whether another member of the described cluster answers and knows its members: the cluster runs
 /// already, whoever starts now.
 pub(super) async fn is_running(cluster: &NewCluster, dialer: &Arc<dyn PeerDialer>) -> bool {
-    let Ok(own) = own_urls(cluster) else {
-        return false;
-    };
+    let running = running_elsewhere(cluster, dialer).await;
+    running.is_ok_and(|running| !running.is_empty())
+}
+
+/// What the other members of the described cluster tell of running ones, by the URL that did. Who
+/// does not answer, or knows no members, tells of none.
+async fn running_elsewhere(
+    cluster: &NewCluster,
+    dialer: &Arc<dyn PeerDialer>,
+) -> Result<Vec<(String, Running)>, Error> {
+    let own = own_urls(cluster)?;
     let urls = other_urls(cluster, &own);
     let asked = urls.iter().map(|url| ask(url, dialer, NEW_ANSWER_MAX));
     let answers = join_all(asked).await;
-    let mut running = answers.iter().filter_map(|answer| answer.as_ref().ok());
-    running.any(|running| !running.members.is_empty())
+    let mut running = Vec::new();
+    for (url, answer) in urls.into_iter().zip(answers) {
+        match answer {
+            Ok(told) if !told.members.is_empty() => running.push((url, told)),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(url, %error, "a founder does not answer yet"),
+        }
+    }
+    Ok(running)
 }
 
 fn refusal(reason: String) -> Error {

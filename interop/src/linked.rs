@@ -2,7 +2,7 @@
 //! same flags.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -158,22 +158,6 @@ impl Linked {
         Ok(process.context("the member is down")?.id())
     }
 
-    /// The data directory of a member.
-    ///
-    /// # Errors
-    /// When there is no such member.
-    pub fn data_dir(&self, member: usize) -> Result<&Path> {
-        Ok(&self.place(member)?.data_dir)
-    }
-
-    /// What a member wrote so far.
-    pub fn log(&self, member: usize) -> String {
-        let log = self.places.get(member).map(|place| place.log.as_path());
-        log.and_then(|log| std::fs::read(log).ok())
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default()
-    }
-
     /// Starts a member that is down, without waiting for it.
     ///
     /// # Errors
@@ -215,20 +199,6 @@ impl Linked {
     pub fn kill(&mut self, member: usize) -> Result<()> {
         let process = self.slot(member)?.take().context("the member is down")?;
         process.kill().map(drop)
-    }
-
-    /// Ends a member with SIGTERM.
-    ///
-    /// # Errors
-    /// When it is down already or does not end.
-    pub async fn stop(&mut self, member: usize) -> Result<()> {
-        let process = self.slot(member)?.take().context("the member is down")?;
-        let status = tokio::task::spawn_blocking(move || process.stop()).await??;
-        // etcd ends by the signal it was sent.
-        let ended =
-            status.success() || std::os::unix::process::ExitStatusExt::signal(&status) == Some(15);
-        ensure!(ended, "member {member} ended with {status}");
-        Ok(())
     }
 
     /// Whether a member runs.

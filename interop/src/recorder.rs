@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use holdfast_proto::etcd::{kv, rpc};
+use holdfast_proto::etcd::rpc;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::watch;
@@ -17,12 +17,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::history::{Event, History, Key, Lease, Nanos, Operation, Shown, Watch};
+use crate::history::calls::KEYS;
+use crate::history::{History, Key, Lease, Nanos, Operation, Watch};
 
 pub use watching::all_changes;
 
-/// Keys written by the clients; those above are for leases, one each.
-pub const KEYS: Key = 6;
 /// An operation that takes longer is given up, its outcome unknown.
 const CALL_MAX: Duration = Duration::from_secs(8);
 /// Pause after a failed call, so that a cluster without a leader is not flooded.
@@ -237,43 +236,4 @@ pub async fn newest(endpoint: &str) -> Result<i64> {
     };
     let answer = client.kv.range(request).await?.into_inner();
     Ok(answer.header.context("no header")?.revision)
-}
-
-/// `k7`.
-fn key_name(key: Key) -> Vec<u8> {
-    format!("k{key}").into_bytes()
-}
-
-fn number_after(prefix: u8, text: &[u8]) -> Result<u64> {
-    let text = std::str::from_utf8(text)?;
-    let digits = text
-        .strip_prefix(char::from(prefix))
-        .with_context(|| format!("{text} was written by nobody"))?;
-    Ok(digits.parse()?)
-}
-
-fn key_number(name: &[u8]) -> Result<Key> {
-    Ok(Key::try_from(number_after(b'k', name)?)?)
-}
-
-/// A key-value as the history names it.
-fn shown(pair: &kv::KeyValue) -> Result<Shown> {
-    Ok(Shown {
-        value: number_after(b'v', &pair.value)?,
-        created: pair.create_revision,
-        modified: pair.mod_revision,
-        version: pair.version,
-        lease: pair.lease,
-    })
-}
-
-/// An event as the history names it.
-fn event(event: &kv::Event) -> Result<Event> {
-    let pair = event.kv.as_ref().context("an event without a key")?;
-    let is_put = event.r#type == i32::from(kv::event::EventType::Put);
-    Ok(Event {
-        revision: pair.mod_revision,
-        key: key_number(&pair.key)?,
-        shown: is_put.then(|| shown(pair)).transpose()?,
-    })
 }

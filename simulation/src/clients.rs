@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdfast_proto::etcd::{kv, rpc};
+use holdfast_proto::etcd::rpc;
 use holdfast_store::Error;
 use holdfast_store::apply::Response;
 use holdfast_store::command::Request;
@@ -15,12 +15,11 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::sleep;
 
-use crate::history::{Call, Key, Lease, Nanos, Operation, Outcome, Shown};
+use crate::history::calls::{self, KEYS, Seen, key_name, value_name};
+use crate::history::{Call, Key, Lease, Nanos, Operation, Outcome};
 use crate::invariants::{Place, Sight};
 use crate::observer::{Observer, now};
 
-/// Keys written by the clients; one more for each member's leases.
-pub const KEYS: Key = 6;
 /// Pause after a failed call.
 const FAILURE_PAUSE: Duration = Duration::from_millis(50);
 /// Seconds to live of a lease.
@@ -184,46 +183,17 @@ pub fn spawn(member: &Member, place: Place, count: usize, seed: u64, book: &Arc<
 
 impl Client {
     async fn work(mut self) {
-        // What was last seen of each key, to compare with.
-        let mut modified = vec![0_i64; usize::from(KEYS)];
+        let mut seen = Seen::default();
         while !self.book.is_closed() {
-            let call = self.draw(&modified);
+            let call = calls::draw(&mut self.random, &seen, || self.book.value());
             let outcome = self.run(call).await;
-            let pause = if let Outcome::Done {
-                revision, shown, ..
-            } = outcome
-            {
-                let seen = shown.map_or(revision, |shown| shown.modified);
-                if let Some(slot) = key_of(call).and_then(|key| modified.get_mut(key)) {
-                    *slot = seen;
-                }
+            seen.note(call, outcome);
+            let pause = if matches!(outcome, Outcome::Done { .. }) {
                 Duration::from_millis(self.random.random_range(0..40))
             } else {
                 FAILURE_PAUSE
             };
             sleep(pause).await;
-        }
-    }
-
-    fn draw(&mut self, modified: &[i64]) -> Call {
-        let key = self.random.random_range(0..KEYS);
-        match self.random.random_range(0..100) {
-            0..35 => Call::Get { key },
-            35..60 => Call::Put {
-                key,
-                value: self.book.value(),
-                lease: 0,
-            },
-            60..70 => Call::Delete { key },
-            70..80 => Call::PutBoth {
-                keys: [key, (key + 1) % KEYS],
-                value: self.book.value(),
-            },
-            _ => Call::Swap {
-                key,
-                expected: modified.get(usize::from(key)).copied().unwrap_or(0),
-                value: self.book.value(),
-            },
         }
     }
 
@@ -244,35 +214,27 @@ impl Client {
         let request = match call {
             Call::Get { key } => {
                 self.member.linearizable().await?;
-                let answer = self.member.state().range(&get(key))?;
-                return Ok(done(answer.header, false, answer.kvs.first()));
+                let answer = self.member.state().range(&calls::get(key))?;
+                let header = answer.header.as_ref();
+                return Ok(told(calls::done(header, false, answer.kvs.first())));
             }
-            Call::Put { key, value, lease } => Request::Put(rpc::PutRequest {
-                lease,
-                ..put(key, value)
-            }),
-            Call::Delete { key } => Request::DeleteRange(rpc::DeleteRangeRequest {
-                key: key_name(key).into(),
-                ..rpc::DeleteRangeRequest::default()
-            }),
-            Call::PutBoth { keys, value } => Request::Txn(rpc::TxnRequest {
-                success: keys.map(|key| put_operation(key, value)).to_vec(),
-                ..rpc::TxnRequest::default()
-            }),
+            Call::Put { key, value, lease } => Request::Put(calls::put(key, value, lease)),
+            Call::Delete { key } => Request::DeleteRange(calls::delete(key)),
+            Call::PutBoth { keys, value } => Request::Txn(calls::put_both(keys, value)),
             Call::Swap {
                 key,
                 expected,
                 value,
-            } => Request::Txn(swap(key, expected, value)),
+            } => Request::Txn(calls::swap(key, expected, value)),
         };
         let applied = self.member.propose(request).await?;
         Ok(match applied.response {
-            Response::Put(answer) => done(answer.header, true, None),
-            Response::DeleteRange(answer) => done(answer.header, answer.deleted > 0, None),
-            Response::Txn(answer) => {
-                let read = answer.responses.first().and_then(read_of);
-                done(answer.header, answer.succeeded, read)
+            Response::Put(answer) => told(calls::done(answer.header.as_ref(), true, None)),
+            Response::DeleteRange(answer) => {
+                let has_written = answer.deleted > 0;
+                told(calls::done(answer.header.as_ref(), has_written, None))
             }
+            Response::Txn(answer) => told(calls::txn_done(&answer)),
             _ => Outcome::Unknown,
         })
     }
@@ -342,100 +304,7 @@ impl Client {
     }
 }
 
-fn key_of(call: Call) -> Option<usize> {
-    match call {
-        Call::Get { key }
-        | Call::Put { key, .. }
-        | Call::Delete { key }
-        | Call::Swap { key, .. } => Some(usize::from(key)),
-        Call::PutBoth { .. } => None,
-    }
-}
-
-/// A key as it is written.
-pub fn key_name(key: Key) -> String {
-    format!("k{key}")
-}
-
-fn value_name(value: u64) -> String {
-    format!("v{value}")
-}
-
-/// The number behind a name that [`key_name`] or its like for values made.
-fn number_of<T: std::str::FromStr>(name: &[u8]) -> Option<T> {
-    std::str::from_utf8(name).ok()?.get(1..)?.parse().ok()
-}
-
-/// The key and what is shown of it.
-pub fn shown(pair: &kv::KeyValue) -> Option<(Key, Shown)> {
-    let shown = Shown {
-        value: number_of(&pair.value)?,
-        created: pair.create_revision,
-        modified: pair.mod_revision,
-        version: pair.version,
-        lease: pair.lease,
-    };
-    Some((number_of(&pair.key)?, shown))
-}
-
-/// The key of a pair of which nothing else is known.
-pub fn key_in(pair: &kv::KeyValue) -> Option<Key> {
-    number_of(&pair.key)
-}
-
-fn done(
-    header: Option<rpc::ResponseHeader>,
-    has_written: bool,
-    found: Option<&kv::KeyValue>,
-) -> Outcome {
-    Outcome::Done {
-        revision: header.map_or(0, |header| header.revision),
-        has_written,
-        shown: found.and_then(shown).map(|(_, shown)| shown),
-    }
-}
-
-fn read_of(response: &rpc::ResponseOp) -> Option<&kv::KeyValue> {
-    match response.response.as_ref()? {
-        rpc::response_op::Response::ResponseRange(range) => range.kvs.first(),
-        _ => None,
-    }
-}
-
-fn get(key: Key) -> rpc::RangeRequest {
-    rpc::RangeRequest {
-        key: key_name(key).into(),
-        ..rpc::RangeRequest::default()
-    }
-}
-
-fn put(key: Key, value: u64) -> rpc::PutRequest {
-    rpc::PutRequest {
-        key: key_name(key).into(),
-        value: value_name(value).into(),
-        ..rpc::PutRequest::default()
-    }
-}
-
-fn put_operation(key: Key, value: u64) -> rpc::RequestOp {
-    rpc::RequestOp {
-        request: Some(rpc::request_op::Request::RequestPut(put(key, value))),
-    }
-}
-
-fn swap(key: Key, expected: i64, value: u64) -> rpc::TxnRequest {
-    let mut comparison = rpc::Compare {
-        key: key_name(key).into(),
-        target_union: Some(rpc::compare::TargetUnion::ModRevision(expected)),
-        ..rpc::Compare::default()
-    };
-    comparison.set_target(rpc::compare::CompareTarget::Mod);
-    comparison.set_result(rpc::compare::CompareResult::Equal);
-    rpc::TxnRequest {
-        compare: vec![comparison],
-        success: vec![put_operation(key, value)],
-        failure: vec![rpc::RequestOp {
-            request: Some(rpc::request_op::Request::RequestRange(get(key))),
-        }],
-    }
+/// An answer that says nothing leaves the outcome open.
+fn told(outcome: Result<Outcome, String>) -> Outcome {
+    outcome.unwrap_or(Outcome::Unknown)
 }

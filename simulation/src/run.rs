@@ -13,10 +13,10 @@ use rand::{RngExt as _, SeedableRng as _};
 use tempfile::TempDir;
 use turmoil::Sim;
 
-use crate::clients::{Book, key_in, shown};
+use crate::clients::Book;
 use crate::disk::Disk;
 use crate::faults::{self, DELAY_DEFAULT, Fault, Planned};
-use crate::history::{self, Event, History, Summary};
+use crate::history::{self, History, Summary, calls};
 use crate::host::{self, Seat, World, name};
 use crate::invariants::{Place, Sight};
 use crate::observer::Observer;
@@ -335,7 +335,10 @@ impl Run<'_> {
                 member: place,
                 events: &events,
             });
-            history.events = events.iter().filter_map(change).collect();
+            history.events = events
+                .iter()
+                .filter_map(|change| calls::event(change).ok())
+                .collect();
         }
         (history.operations, history.leases) = self.world.book.entries();
         let summary = history::check(&history).map_err(|error| error.to_string())?;
@@ -352,16 +355,6 @@ fn members(world: &World) -> Vec<Member> {
     members
         .filter_map(|seat| seat.lock().member.clone())
         .collect()
-}
-
-fn change(event: &holdfast_proto::etcd::kv::Event) -> Option<Event> {
-    let pair = event.kv.as_ref()?;
-    let is_put = event.r#type() == holdfast_proto::etcd::kv::event::EventType::Put;
-    Some(Event {
-        revision: pair.mod_revision,
-        key: key_in(pair)?,
-        shown: if is_put { Some(shown(pair)?.1) } else { None },
-    })
 }
 
 fn disk_seed(seed: u64, place: Place, starts: u64) -> u64 {

@@ -172,13 +172,11 @@ async fn a_drill_takes_the_backup_it_is_told_to() {
     );
 }
 
-#[tokio::test]
-async fn what_a_restore_bumped_to_is_not_told_as_lost() {
-    let stage = Stage::new().await;
-    stage.backup(SMALL).await;
+/// A restore says in the ledger which revision it bumped to.
+async fn note_bump(stage: &Stage, revision: i64) {
     let bumped = Observation {
         cluster: stage.cluster.clone(),
-        revision: 2_000_000_447,
+        revision,
         at: noon(),
         reason: Reason::Restore,
         head: None,
@@ -186,6 +184,13 @@ async fn what_a_restore_bumped_to_is_not_told_as_lost() {
     ledger::record(&stage.vault, &bumped, &stage.signer)
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn what_a_restore_bumped_to_is_not_told_as_lost() {
+    let stage = Stage::new().await;
+    stage.backup(SMALL).await;
+    note_bump(&stage, 2_000_000_447).await;
     let objective = Some(Span::from_secs(60));
     let report = stage
         .drill(&DrillOptions {
@@ -209,16 +214,7 @@ async fn what_a_restored_source_was_bumped_to_is_not_told_as_lost() {
     let stage = Stage::new().await;
     let older = stage.backup(ALARM).await;
     stage.backup(SMALL).await;
-    let bumped = Observation {
-        cluster: stage.cluster.clone(),
-        revision: 1_000_000_452,
-        at: noon(),
-        reason: Reason::Restore,
-        head: None,
-    };
-    ledger::record(&stage.vault, &bumped, &stage.signer)
-        .await
-        .unwrap();
+    note_bump(&stage, 1_000_000_452).await;
     // Up to 452 before the restore, and three writes after it.
     for (pick, missing) in [(None, 3), (Some(Pick::Id(older)), 422 + 3)] {
         let options = DrillOptions {

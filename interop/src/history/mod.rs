@@ -5,6 +5,7 @@
 //! order of revisions with the order in time. That takes n log n, for millions of operations;
 //! small ones are checked a second time, by the search of the library porcupine.
 
+pub mod calls;
 mod check;
 mod porcupine;
 mod timeline;

@@ -1,36 +1,28 @@
 //! One client's operations.
 
-use holdfast_proto::etcd::kv;
-use holdfast_proto::etcd::rpc::{self, compare, request_op, response_op};
-use rand::RngExt as _;
+use std::sync::Arc;
+
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-use super::{Actor, CALL_MAX, KEYS, key_name, shown};
+use super::{Actor, CALL_MAX};
 use crate::client::Client;
-use crate::history::{Call, Key, Operation, Outcome};
+use crate::history::calls::{self, Seen};
+use crate::history::{Call, Operation, Outcome};
 
 /// Operates until the recording ends.
 pub(super) async fn act(mut actor: Actor) -> Vec<Operation> {
     let mut operations = Vec::new();
-    // What was last seen of each key, to compare with.
-    let mut modified = vec![0_i64; usize::from(KEYS)];
+    let mut seen = Seen::default();
     while !actor.is_stopped() && operations.len() < actor.load.operations_max {
-        let call = draw(&mut actor, &modified);
+        let shared = Arc::clone(&actor.shared);
+        let call = calls::draw(&mut actor.rng, &seen, || shared.value());
         let Some(client) = actor.client().await else {
             continue;
         };
         let operation = run(&mut actor, client, call).await;
-        if let Outcome::Done {
-            revision, shown, ..
-        } = operation.outcome
-        {
-            let seen = shown.map_or(revision, |shown| shown.modified);
-            for key in keys_of(call) {
-                if let Some(slot) = modified.get_mut(usize::from(key)) {
-                    *slot = seen;
-                }
-            }
+        seen.note(call, operation.outcome);
+        if matches!(operation.outcome, Outcome::Done { .. }) {
             operations.push(operation);
             tokio::time::sleep(actor.load.pause).await;
         } else {
@@ -42,40 +34,6 @@ pub(super) async fn act(mut actor: Actor) -> Vec<Operation> {
         }
     }
     operations
-}
-
-fn keys_of(call: Call) -> Vec<Key> {
-    match call {
-        Call::PutBoth { keys, .. } => keys.to_vec(),
-        Call::Get { key }
-        | Call::Put { key, .. }
-        | Call::Delete { key }
-        | Call::Swap { key, .. } => {
-            vec![key]
-        }
-    }
-}
-
-fn draw(actor: &mut Actor, modified: &[i64]) -> Call {
-    let key = actor.rng.random_range(0..KEYS);
-    match actor.rng.random_range(0..100) {
-        0..35 => Call::Get { key },
-        35..60 => Call::Put {
-            key,
-            value: actor.shared.value(),
-            lease: 0,
-        },
-        60..70 => Call::Delete { key },
-        70..80 => Call::PutBoth {
-            keys: [key, (key + 1) % KEYS],
-            value: actor.shared.value(),
-        },
-        _ => Call::Swap {
-            key,
-            expected: modified.get(usize::from(key)).copied().unwrap_or(0),
-            value: actor.shared.value(),
-        },
-    }
 }
 
 /// Runs one operation and notes when and what came of it.
@@ -112,112 +70,34 @@ fn is_refused(status: &Status) -> bool {
 }
 
 async fn send(mut client: Client, call: Call) -> Result<Outcome, Status> {
-    match call {
+    let outcome = match call {
         Call::Get { key } => {
-            let answer = client.kv.range(get(key)).await?.into_inner();
-            done(answer.header, false, answer.kvs.first())
+            let answer = client.kv.range(calls::get(key)).await?.into_inner();
+            calls::done(answer.header.as_ref(), false, answer.kvs.first())
         }
         Call::Put { key, value, lease } => {
-            let request = rpc::PutRequest {
-                lease,
-                ..put(key, value)
-            };
+            let request = calls::put(key, value, lease);
             let answer = client.kv.put(request).await?.into_inner();
-            done(answer.header, true, None)
+            calls::done(answer.header.as_ref(), true, None)
         }
         Call::Delete { key } => {
-            let request = rpc::DeleteRangeRequest {
-                key: key_name(key).into(),
-                ..rpc::DeleteRangeRequest::default()
-            };
+            let request = calls::delete(key);
             let answer = client.kv.delete_range(request).await?.into_inner();
-            done(answer.header, answer.deleted > 0, None)
+            calls::done(answer.header.as_ref(), answer.deleted > 0, None)
         }
         Call::PutBoth { keys, value } => {
-            let request = rpc::TxnRequest {
-                success: keys.iter().map(|key| put_operation(*key, value)).collect(),
-                ..rpc::TxnRequest::default()
-            };
+            let request = calls::put_both(keys, value);
             let answer = client.kv.txn(request).await?.into_inner();
-            done(answer.header, true, None)
+            calls::done(answer.header.as_ref(), true, None)
         }
         Call::Swap {
             key,
             expected,
             value,
         } => {
-            let answer = client
-                .kv
-                .txn(swap(key, expected, value))
-                .await?
-                .into_inner();
-            let found =
-                answer
-                    .responses
-                    .first()
-                    .and_then(|response| match response.response.as_ref()? {
-                        response_op::Response::ResponseRange(range) => range.kvs.first(),
-                        _ => None,
-                    });
-            done(answer.header, answer.succeeded, found)
+            let request = calls::swap(key, expected, value);
+            calls::txn_done(&client.kv.txn(request).await?.into_inner())
         }
-    }
-}
-
-fn done(
-    header: Option<rpc::ResponseHeader>,
-    has_written: bool,
-    found: Option<&kv::KeyValue>,
-) -> Result<Outcome, Status> {
-    let wrong = |what: String| Status::internal(what);
-    let revision = header
-        .ok_or_else(|| wrong("no header".to_owned()))?
-        .revision;
-    let shown = found
-        .map(shown)
-        .transpose()
-        .map_err(|error| wrong(error.to_string()))?;
-    Ok(Outcome::Done {
-        revision,
-        has_written,
-        shown,
-    })
-}
-
-fn get(key: Key) -> rpc::RangeRequest {
-    rpc::RangeRequest {
-        key: key_name(key).into(),
-        ..rpc::RangeRequest::default()
-    }
-}
-
-fn put(key: Key, value: u64) -> rpc::PutRequest {
-    rpc::PutRequest {
-        key: key_name(key).into(),
-        value: format!("v{value}").into_bytes().into(),
-        ..rpc::PutRequest::default()
-    }
-}
-
-fn put_operation(key: Key, value: u64) -> rpc::RequestOp {
-    rpc::RequestOp {
-        request: Some(request_op::Request::RequestPut(put(key, value))),
-    }
-}
-
-fn swap(key: Key, expected: i64, value: u64) -> rpc::TxnRequest {
-    let mut comparison = rpc::Compare {
-        key: key_name(key).into(),
-        target_union: Some(compare::TargetUnion::ModRevision(expected)),
-        ..rpc::Compare::default()
     };
-    comparison.set_target(compare::CompareTarget::Mod);
-    comparison.set_result(compare::CompareResult::Equal);
-    rpc::TxnRequest {
-        compare: vec![comparison],
-        success: vec![put_operation(key, value)],
-        failure: vec![rpc::RequestOp {
-            request: Some(request_op::Request::RequestRange(get(key))),
-        }],
-    }
+    outcome.map_err(Status::internal)
 }

@@ -9,8 +9,9 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use super::{Actor, event};
+use super::Actor;
 use crate::client::Client;
+use crate::history::calls::event;
 use crate::history::{Event, Key, Watch, WatchAnswer};
 
 /// All keys that are recorded.
@@ -81,7 +82,7 @@ fn recorded(answer: &rpc::WatchResponse) -> Option<WatchAnswer> {
     if answer.canceled {
         return None;
     }
-    let events: Result<Vec<Event>> = answer.events.iter().map(event).collect();
+    let events: Result<Vec<Event>, String> = answer.events.iter().map(event).collect();
     Some(WatchAnswer {
         revision: answer.header.as_ref()?.revision,
         events: events.ok()?,
@@ -133,7 +134,7 @@ pub async fn all_changes(endpoint: &str, base: i64, last: i64) -> Result<Vec<Eve
                 bail!("the watch was cancelled: {}", answer.cancel_reason);
             }
             for change in &answer.events {
-                changes.push(event(change)?);
+                changes.push(event(change).map_err(anyhow::Error::msg)?);
             }
         }
         Ok(())

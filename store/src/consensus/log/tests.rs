@@ -141,16 +141,21 @@ async fn the_log_rolls_over_and_a_purge_deletes_whole_segments() {
     append(&mut log, [entry(1, 101, 10)]).await;
 }
 
-#[tokio::test]
-async fn a_crash_between_the_end_of_a_segment_and_the_next_one_is_continued() {
-    let dir = TempDir::new().unwrap();
-    let mut log = open(dir.path());
+/// A closed log that has just begun its second segment: the last entry's index.
+async fn rolled_over(dir: &Path) -> u64 {
+    let mut log = open(dir);
     let mut index = 0;
-    while segment::Segment::list(dir.path()).unwrap().len() < 2 {
+    while segment::Segment::list(dir).unwrap().len() < 2 {
         index += 1;
         append(&mut log, [entry(1, index, 4000)]).await;
     }
-    drop(log);
+    index
+}
+
+#[tokio::test]
+async fn a_crash_between_the_end_of_a_segment_and_the_next_one_is_continued() {
+    let dir = TempDir::new().unwrap();
+    let index = rolled_over(dir.path()).await;
     // The entry that rolled the log over was not acknowledged yet: its segment never came to be.
     std::fs::remove_file(segment(dir.path(), 2)).unwrap();
     forget_followed(&segment(dir.path(), 1), 1);
@@ -338,13 +343,7 @@ pub(super) fn followed_at(bytes: &[u8], sequence: u64) -> Option<usize> {
 #[tokio::test]
 async fn a_segment_that_a_crash_left_without_a_word_in_the_one_before_is_missed_afterwards() {
     let dir = TempDir::new().unwrap();
-    let mut log = open(dir.path());
-    let mut index = 0;
-    while segment::Segment::list(dir.path()).unwrap().len() < 2 {
-        index += 1;
-        append(&mut log, [entry(1, index, 4000)]).await;
-    }
-    drop(log);
+    let index = rolled_over(dir.path()).await;
     forget_followed(&segment(dir.path(), 1), 1);
     let log = open(dir.path());
     assert_eq!(

@@ -39,6 +39,8 @@ mod long;
 mod member;
 mod member_restore;
 mod model;
+#[cfg(all(feature = "failpoints", debug_assertions))]
+mod mutants;
 mod small_disk;
 mod stop;
 mod watch_stream;

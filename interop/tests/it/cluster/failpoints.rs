@@ -55,7 +55,7 @@ const PLACES: [Place; 46] = [
     ("raftBeforeSave", Leader, Trigger::Load),
     ("walBeforeSync", Leader, Trigger::Load),
     ("walAfterSync", Follower, Trigger::Load),
-    ("raftAfterWALRelease", Follower, Trigger::LargeValues),
+    ("raftAfterWALRelease", Leader, Trigger::LargeCommands),
     ("raftBeforeLeaderSend", Leader, Trigger::Load),
     ("raftBeforeFollowerSend", Follower, Trigger::Load),
     ("raftDropHeartbeat", Follower, Trigger::Load),
@@ -76,8 +76,8 @@ const PLACES: [Place; 46] = [
     ("afterWritebackBuf", Leader, Trigger::Load),
     ("beforeBucketPut", Follower, Trigger::Load),
     ("beforeSyncDataPages", Leader, Trigger::Load),
-    ("resizeFileError", Follower, Trigger::LargeValues),
-    ("lackOfDiskSpace", Follower, Trigger::LargeValues),
+    ("resizeFileError", Follower, Trigger::Defragmentation),
+    ("lackOfDiskSpace", Follower, Trigger::Defragmentation),
     (
         "compactBeforeCommitScheduledCompact",
         Leader,
@@ -144,7 +144,7 @@ const FAILURES: [(Place, Outcome); 9] = [
         Outcome::GoesOn,
     ),
     (
-        ("lackOfDiskSpace", Follower, Trigger::LargeValues),
+        ("lackOfDiskSpace", Follower, Trigger::Defragmentation),
         Outcome::GoesOn,
     ),
     (("beforeCommit", Follower, Trigger::Load), Outcome::Ends),
@@ -161,8 +161,8 @@ const FAILURES: [(Place, Outcome); 9] = [
         Outcome::Ends,
     ),
     (
-        ("resizeFileError", Follower, Trigger::LargeValues),
-        Outcome::Ends,
+        ("resizeFileError", Follower, Trigger::Defragmentation),
+        Outcome::GoesOn,
     ),
     (
         ("defragOpenFileError", Leader, Trigger::Defragmentation),

@@ -6,6 +6,7 @@ mod lifecycle;
 mod load;
 mod membership;
 mod nemesis;
+mod planted;
 mod script;
 mod triggers;
 mod verdict;

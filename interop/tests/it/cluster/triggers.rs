@@ -7,7 +7,7 @@ use holdfast_interop::client::Client;
 use holdfast_interop::linked::Linked;
 use holdfast_interop::mesh::Link;
 use holdfast_interop::recorder::Recording;
-use holdfast_proto::etcd::rpc::{self, request_op, watch_request};
+use holdfast_proto::etcd::rpc::{self, compare, request_op, watch_request};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -23,7 +23,7 @@ const OLD_ROWS: usize = 1500;
 const TXN_KEYS: usize = 100;
 /// Revisions to compact at, none of them one of the recorded clients'.
 const OLD_REVISIONS: i64 = 120;
-/// Bytes of a large value, and how many: more than a first log segment and a small state hold.
+/// Bytes of a large command, and how many: more than a first log segment holds.
 const LARGE_BYTES: usize = 1 << 20;
 const LARGE_COUNT: usize = 10;
 
@@ -38,8 +38,8 @@ pub(crate) enum Trigger {
     Defragmentation,
     /// A follower that was away is sent a snapshot.
     Snapshot,
-    /// Values that fill files.
-    LargeValues,
+    /// Large commands that write nothing, so that no revision is missed: they fill the log.
+    LargeCommands,
     /// A question for the time left of a lease, at the leader or through a follower.
     LeaseTime,
     /// A streamed range of the member.
@@ -83,6 +83,24 @@ fn put(key: &str, value: Vec<u8>) -> rpc::PutRequest {
     }
 }
 
+/// A write that does not happen: its comparison does not hold.
+fn never(key: &str, value: Vec<u8>) -> rpc::TxnRequest {
+    let mut is_there = rpc::Compare {
+        key: key.as_bytes().to_vec().into(),
+        target_union: Some(compare::TargetUnion::Version(1)),
+        ..rpc::Compare::default()
+    };
+    is_there.set_target(compare::CompareTarget::Version);
+    is_there.set_result(compare::CompareResult::Equal);
+    rpc::TxnRequest {
+        compare: vec![is_there],
+        success: vec![rpc::RequestOp {
+            request: Some(request_op::Request::RequestPut(put(key, value))),
+        }],
+        ..rpc::TxnRequest::default()
+    }
+}
+
 impl Trigger {
     /// Before the point is told anything: what has to be so that [`Trigger::pull`] works.
     pub(crate) async fn cock(
@@ -118,10 +136,10 @@ impl Trigger {
                 let request = rpc::DefragmentRequest {};
                 own.maintenance.defragment(request).await?;
             }
-            Self::LargeValues => {
+            Self::LargeCommands => {
                 for number in 0..LARGE_COUNT {
                     let value = vec![u8::try_from(number)?; LARGE_BYTES];
-                    own.kv.put(put(&format!("large/{number}"), value)).await?;
+                    own.kv.txn(never("large", value)).await?;
                 }
             }
             Self::LeaseTime => {

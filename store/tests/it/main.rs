@@ -32,6 +32,7 @@ mod golden_hostile;
 mod golden_records;
 mod golden_status;
 mod golden_writer;
+mod images;
 mod install;
 mod kill;
 mod lease_restart;

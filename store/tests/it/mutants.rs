@@ -4,7 +4,7 @@
 use std::process::Command;
 
 /// What is planted, and the test that catches it.
-const CAUGHT: [(&str, &str); 10] = [
+const CAUGHT: [(&str, &str); 12] = [
     (
         "bugTxnUnchecked=return",
         "model::a_request_that_fails_leaves_no_trace",
@@ -29,6 +29,14 @@ const CAUGHT: [(&str, &str); 10] = [
     (
         "bugIndexBeforeData=return",
         "crash::a_loss_of_power_at_any_write_leaves_what_was_durable",
+    ),
+    (
+        "bugIndexBeforeData=return",
+        "images::a_member_back_from_any_image_of_its_disk_has_what_it_acknowledged_and_joins",
+    ),
+    (
+        "bugAckBeforeSync=return",
+        "images::a_member_back_from_any_image_of_its_disk_has_what_it_acknowledged_and_joins",
     ),
     (
         "bugDefragLosesIndex=return",

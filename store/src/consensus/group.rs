@@ -8,6 +8,7 @@ use openraft::async_runtime::WatchReceiver as _;
 use openraft::errors::{
     ClientWriteError, ForwardReason, InitializeError, LinearizableReadError, RaftError,
 };
+use openraft::impls::ProgressResponder;
 use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
 use tokio::time::timeout;
 
@@ -264,21 +265,44 @@ impl Group {
         }
         match self.raft.client_write(proposal).await {
             Ok(written) => Ok((written.data, to_position(&written.log_id))),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
+            Err(RaftError::APIError(error)) => Err(self.not_written(error)),
+            Err(RaftError::Fatal(_)) => Err(Error::Stopped),
+        }
+    }
+
+    /// The same while this member leads in `term`, and not in another.
+    pub(crate) async fn write_in(
+        &self,
+        term: u64,
+        proposal: Proposal,
+    ) -> Result<(Outcome, LogPosition), Error> {
+        if proposal.encoded.len() > COMMAND_BYTES_MAX {
+            return Err(Error::RequestTooLarge);
+        }
+        let (responder, written) = ProgressResponder::complete_only();
+        let write = self.raft.write(proposal).responder(responder);
+        write.with_leader(term).await.or(Err(Error::Stopped))?;
+        match written.await {
+            Ok(Ok(written)) => Ok((written.data, to_position(&written.log_id))),
+            Ok(Err(error)) => Err(self.not_written(error)),
+            Err(_) => Err(Error::Stopped),
+        }
+    }
+
+    fn not_written(&self, error: ClientWriteError<TypeConfig>) -> Error {
+        match error {
+            ClientWriteError::ForwardToLeader(forward) => {
                 let is_known = forward.leader_id.is_some_and(|leader| leader != self.id);
-                Err(match forward.reason {
+                match forward.reason {
                     ForwardReason::NotLeader if is_known => Error::NotLeader,
                     _ => Error::NoLeader,
-                })
+                }
             }
-            Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => {
-                Err(Error::TimeoutDueToLeaderFail)
-            }
-            Err(RaftError::APIError(error)) => Err(Error::Io {
+            ClientWriteError::LogEntryDiscarded(_) => Error::TimeoutDueToLeaderFail,
+            error => Error::Io {
                 doing: "propose",
                 source: io::Error::other(error),
-            }),
-            Err(RaftError::Fatal(_)) => Err(Error::Stopped),
+            },
         }
     }
 

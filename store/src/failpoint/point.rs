@@ -176,7 +176,7 @@ points! {
     BugVoteBeforeSync = "bugVoteBeforeSync",
     /// A torn end of the log is taken for damage.
     BugTornTailFatal = "bugTornTailFatal",
-    /// A leader revokes what its clock says is over without asking whether it still leads.
+    /// A leader that learns late that it is none any more revokes what its clock says is over.
     BugLeaseExpiryUnconfirmed = "bugLeaseExpiryUnconfirmed",
     /// A new leader does not know how much time a lease had left.
     BugLeaseCheckpointLost = "bugLeaseCheckpointLost",

@@ -49,9 +49,10 @@ impl Member {
         if !self.is_leader() {
             return Err(Error::NotLeader);
         }
-        // Confirms leadership, and everything acknowledged is applied.
-        self.linearizable().await?;
         let leases = self.leases();
+        // Everything acknowledged is applied then as well.
+        let term = leases.term().ok_or(Error::NotLeader)?;
+        self.confirm_lead(term).await?;
         if leases.has_checkpoint(id) {
             failpoint::pause(Point::BeforeCheckpointInLeaseRenew).await;
             let checkpoint = LeaseCheckpoint {
@@ -61,7 +62,8 @@ impl Member {
             let checkpoints = LeaseCheckpoints {
                 checkpoints: vec![checkpoint],
             };
-            self.propose(Request::LeaseCheckpoint(checkpoints)).await?;
+            let request = Request::LeaseCheckpoint(checkpoints);
+            self.propose_in(Some(term), request).await?;
         }
         leases.renew(id, Instant::now())
     }
@@ -98,7 +100,8 @@ impl Member {
         if !self.is_leader() {
             return Err(Error::NotLeader);
         }
-        self.linearizable().await?;
+        let term = self.leases().term().ok_or(Error::NotLeader)?;
+        self.confirm_lead(term).await?;
         failpoint::pause(Point::BeforeLookupWhenLeaseTimeToLive).await;
         let Some(lease) = self.state().lease(id) else {
             return Ok(None);

@@ -40,7 +40,7 @@ pub(crate) enum Trigger {
     Snapshot,
     /// Large commands that write nothing, so that no revision is missed: they fill the log.
     LargeCommands,
-    /// A question for the time left of a lease, at the leader or through a follower.
+    /// A renewal of a lease and a question for its time, at the leader and through followers.
     LeaseTime,
     /// A streamed range of the member.
     RangeStream,
@@ -147,6 +147,9 @@ impl Trigger {
                     let mut client = Client::connect(endpoint).await?;
                     let grant = rpc::LeaseGrantRequest { ttl: 60, id: 0 };
                     let id = client.lease.lease_grant(grant).await?.into_inner().id;
+                    let renewals = tokio_stream::iter([rpc::LeaseKeepAliveRequest { id }]);
+                    let renewed = client.lease.lease_keep_alive(renewals).await?;
+                    renewed.into_inner().message().await?;
                     let ask = rpc::LeaseTimeToLiveRequest { id, keys: true };
                     client.lease.lease_time_to_live(ask).await?;
                 }

@@ -16,7 +16,7 @@ use super::nemesis::GOES_ON_MAX;
 /// How long a call may take that a failpoint may never let be answered.
 const CALL_MAX: Duration = Duration::from_secs(5);
 /// How long a follower is cut off, in operations of the others: more than the log keeps.
-const MISSED: u64 = 400;
+const MISSED: u64 = 250;
 /// Rows that one step of a compaction does not come to the end of.
 const OLD_ROWS: usize = 1500;
 /// Keys written in one transaction.
@@ -111,7 +111,8 @@ impl Trigger {
     ) -> Result<()> {
         if self == Self::Snapshot {
             cluster.links().set_all_of(victim, cluster.len(), Link::Cut);
-            recording.progress(MISSED, GOES_ON_MAX).await?;
+            // Who asks the member that is away waits for long.
+            recording.progress(MISSED, 2 * GOES_ON_MAX).await?;
         }
         Ok(())
     }

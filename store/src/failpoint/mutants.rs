@@ -66,31 +66,23 @@ const CAUGHT: [(&str, &str); 14] = [
     ),
 ];
 
-/// Runs one test of this program in a process of its own, with `points` planted.
-fn run(points: &str, test: &str) -> (bool, String) {
+/// Whether a test of this program passes in a process of its own, with `points` planted; that it
+/// does without is seen wherever it runs by itself.
+fn passes(points: &str, test: &str) -> bool {
     let program = std::env::current_exe().unwrap();
     let output = Command::new(program)
         .args(["--exact", test])
         .env("GOFAIL_FAILPOINTS", points)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("running 1 test"), "no test {test}: {said}");
-    (output.status.success(), said)
+    output.status.success()
 }
 
 #[test]
 fn each_bug_brought_back_fails_the_test_that_is_there_for_it() {
-    let is_missed = |(points, test): &(&str, &str)| run(points, test).0;
+    let is_missed = |(points, test): &(&str, &str)| passes(points, test);
     let missed: Vec<_> = CAUGHT.into_iter().filter(is_missed).collect();
     assert!(missed.is_empty(), "not caught: {missed:?}");
-}
-
-#[test]
-fn a_bug_that_is_not_planted_fails_nothing() {
-    let tests = CAUGHT.iter().map(|(_, test)| *test);
-    for test in tests.collect::<std::collections::BTreeSet<_>>() {
-        let (passed, said) = run("", test);
-        assert!(passed, "{test}: {said}");
-    }
 }

@@ -227,3 +227,40 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use holdfast_proto::etcd::rpc;
+
+    use super::*;
+    use crate::apply::NoEvents;
+    use crate::member::MemberOptions;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_leader_decides_is_taken_in_its_own_term_only() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let options = MemberOptions {
+            log_segment_bytes: 1 << 20,
+            reserve_bytes: 0,
+            ..MemberOptions::new("m0", dir.path().join("m0"))
+        };
+        let member = Member::start(options, Arc::new(NoEvents)).await.unwrap();
+        let grant = rpc::LeaseGrantRequest { ttl: 60, id: 7 };
+        member.propose(Request::LeaseGrant(grant)).await.unwrap();
+        let term = member.term();
+        assert_eq!(member.leases().term(), Some(term));
+        let revoke = || Request::LeaseRevoke(rpc::LeaseRevokeRequest { id: 7 });
+        for other in [term - 1, term + 1] {
+            let refused = member.propose_in(Some(other), revoke()).await;
+            let is_refused = matches!(refused, Err(Error::NotLeader | Error::NoLeader));
+            assert!(is_refused, "in term {other}: {refused:?}");
+            assert!(member.confirm_lead(other).await.is_err());
+        }
+        assert!(member.state().lease(LeaseId(7)).is_some());
+        member.propose_in(Some(term), revoke()).await.unwrap();
+        assert!(member.state().lease(LeaseId(7)).is_none());
+        member.stop().await.unwrap();
+    }
+}

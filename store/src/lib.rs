@@ -10,6 +10,7 @@ pub mod datadir;
 pub mod error;
 pub mod etcd_file;
 pub mod export;
+pub mod failpoint;
 pub mod lease;
 pub mod member;
 pub mod metrics;

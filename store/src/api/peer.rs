@@ -14,6 +14,7 @@ use super::context::blocking;
 use crate::apply::LogPosition;
 use crate::consensus::peer::{PEER_MESSAGE_BYTES_MAX, change_from_request, to_refusal};
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 use crate::lease::LeaseId;
 use crate::member::Member;
 
@@ -194,6 +195,7 @@ impl Peer for PeerService {
     ) -> Result<Response<proto::LeaseRenewResponse>, Status> {
         use proto::lease_renew_response::Result as Answer;
         self.admit(request.metadata())?;
+        failpoint::pause(Point::BeforeServeHttpLeaseRenew).await;
         let id = LeaseId(request.get_ref().id);
         let result = match self.member.renew_lease_here(id).await {
             Ok(ttl) => Answer::Ttl(ttl),
@@ -209,6 +211,7 @@ impl Peer for PeerService {
     ) -> Result<Response<proto::LeaseTimeToLiveResponse>, Status> {
         use proto::lease_time_to_live_response::Result as Answer;
         self.admit(request.metadata())?;
+        failpoint::pause(Point::BeforeLookupWhenForwardLeaseTimeToLive).await;
         let proto::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
         let result = match self.member.lease_time_here(LeaseId(id), keys).await {
             Ok(Some(time)) => Answer::Time(proto::LeaseTime {

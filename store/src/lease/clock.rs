@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 use super::{LeaseChange, LeaseId, LeaseInfo};
 
@@ -105,7 +106,8 @@ impl LeaseClock {
         let mut guard = self.primary.lock();
         let mut primary = Primary::default();
         for lease in leases() {
-            let left_s = if lease.checkpoint_ttl_s > 0 {
+            let is_forgotten = failpoint::is_on(Point::BugLeaseCheckpointLost);
+            let left_s = if lease.checkpoint_ttl_s > 0 && !is_forgotten {
                 lease.checkpoint_ttl_s
             } else {
                 lease.granted_ttl_s
@@ -178,7 +180,7 @@ impl LeaseClock {
             .get(&id)
             .copied()
             .ok_or(Error::LeaseNotFound)?;
-        if timing.expiry <= now {
+        if timing.expiry <= now && !failpoint::is_on(Point::BugLeaseRenewedAfterExpiry) {
             return Err(Error::LeaseNotFound);
         }
         let mut renewed = self.timing(timing.granted_s, timing.granted, Duration::ZERO, now);

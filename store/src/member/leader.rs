@@ -10,6 +10,7 @@ use crate::apply::LogPosition;
 use crate::command::{LeaseCheckpoint, LeaseCheckpoints, Request};
 use crate::datadir::identity::MemberId;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 use crate::lease::LeaseId;
 
 /// How long to wait before the leader is asked again, as etcd does.
@@ -52,6 +53,7 @@ impl Member {
         self.linearizable().await?;
         let leases = self.leases();
         if leases.has_checkpoint(id) {
+            failpoint::pause(Point::BeforeCheckpointInLeaseRenew).await;
             let checkpoint = LeaseCheckpoint {
                 id: id.0,
                 remaining_ttl: 0,
@@ -97,6 +99,7 @@ impl Member {
             return Err(Error::NotLeader);
         }
         self.linearizable().await?;
+        failpoint::pause(Point::BeforeLookupWhenLeaseTimeToLive).await;
         let Some(lease) = self.state().lease(id) else {
             return Ok(None);
         };

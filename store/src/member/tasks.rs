@@ -14,6 +14,7 @@ use crate::command::{
 };
 use crate::datadir::identity::MemberId;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 /// How often expired leases are looked for, as etcd does.
 const LEASE_INTERVAL: Duration = Duration::from_millis(500);
@@ -88,6 +89,7 @@ fn spawn_until_stopped(member: &Member, work: impl Future<Output = ()> + Send + 
 
 /// Makes the member's name, URLs and the cluster's version known, when they are not yet.
 pub(super) async fn publish(member: &Member) -> Result<(), Error> {
+    failpoint::pause(Point::BeforePublishing).await;
     let inner = &member.inner;
     let id = inner.member_id.0;
     let options = &inner.options;
@@ -129,7 +131,8 @@ async fn expire_leases(member: Member) {
             continue;
         }
         // A process that was paused may have lost the lead meanwhile: ask before deciding.
-        if member.linearizable().await.is_err() {
+        let is_asked = !failpoint::pause(Point::BugLeaseExpiryUnconfirmed).await;
+        if is_asked && member.linearizable().await.is_err() {
             continue;
         }
         if !checkpoints.is_empty() {

@@ -6,6 +6,7 @@ use parking_lot::RwLock;
 
 use crate::backend::{Rows, Table, View};
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 use super::hash::{Keep, KvHasher};
 use super::index::Index;
@@ -112,7 +113,9 @@ impl Compaction {
                 reason: "not a revision",
             })?;
             hasher.write(row, key, value);
-            if !hasher.keep().contains(row.revision) {
+            let is_kept = hasher.keep().contains(row.revision)
+                && !(row.is_tombstone && failpoint::is_on(Point::BugCompactTombstone));
+            if !is_kept {
                 doomed.push(key.to_vec());
             }
             seen += 1;

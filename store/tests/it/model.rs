@@ -11,8 +11,8 @@ mod storage;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use holdfast_proto::etcd::rpc;
 use holdfast_proto::etcd::rpc::request_op::Request as Op;
+use holdfast_proto::etcd::{kv, rpc};
 use holdfast_proto::store::v1::command::Request;
 use holdfast_store::Error;
 use holdfast_store::apply::{CompactionProgress, Response};
@@ -331,6 +331,54 @@ proptest! {
         harness.reopen();
         compare_all(&mut harness, &oracle);
     }
+}
+
+fn put_of(key: &'static [u8]) -> Request {
+    Request::Put(rpc::PutRequest {
+        key: Bytes::from_static(key),
+        ..rpc::PutRequest::default()
+    })
+}
+
+/// Puts and deletes `a`, does `after`, and compacts at the delete.
+fn compacted_at_a_delete(after: Option<Request>) -> Harness {
+    let mut harness = Harness::new();
+    let delete = rpc::DeleteRangeRequest {
+        key: Bytes::from_static(b"a"),
+        ..rpc::DeleteRangeRequest::default()
+    };
+    let compaction = rpc::CompactionRequest {
+        revision: 3,
+        physical: true,
+    };
+    let first = [put_of(b"a"), Request::DeleteRange(delete)];
+    for request in first.into_iter().chain(after) {
+        harness.apply(request).unwrap();
+    }
+    harness.apply(Request::Compact(compaction)).unwrap();
+    while harness.applier.as_mut().unwrap().compact_step().unwrap() != CompactionProgress::Idle {}
+    harness
+}
+
+#[test]
+fn a_delete_at_the_very_revision_of_a_compaction_is_still_told() {
+    let mut harness = compacted_at_a_delete(Some(put_of(b"b")));
+    let told = |harness: &Harness| {
+        let events = harness.state.events(3, 4, usize::MAX).unwrap().events;
+        let revision = |event: &kv::Event| event.kv.as_ref().unwrap().mod_revision;
+        events.iter().map(revision).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&harness), [3, 4]);
+    harness.reopen();
+    assert_eq!(told(&harness), [3, 4]);
+}
+
+#[test]
+fn a_compaction_at_a_delete_that_is_the_newest_change_takes_no_revision_back() {
+    let mut harness = compacted_at_a_delete(None);
+    assert_eq!(harness.state.revision(), 3);
+    harness.reopen();
+    assert_eq!(harness.state.revision(), 3);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod load;
 mod membership;
 mod nemesis;
 mod script;
+mod tls;
 mod verdict;
 
 use std::time::Duration;

@@ -16,7 +16,7 @@ use super::leadership::{Contact, Leadership};
 use super::log::RaftLog;
 use super::machine::{Machine, to_position};
 use super::outbox::Outbox;
-use super::peer::{Identity, LeaderCalls, PEER_MESSAGE_BYTES_MAX, PeerCalls, PeerDialer, Peers};
+use super::peer::{Dialers, Identity, LeaderCalls, PEER_MESSAGE_BYTES_MAX, PeerCalls, Peers};
 use super::types::{Proposal, TypeConfig};
 use crate::apply::{LogPosition, Outcome};
 use crate::datadir::identity::MemberId;
@@ -32,7 +32,7 @@ pub(crate) struct GroupOptions {
     pub(crate) catch_up_entries: u64,
     pub(crate) pre_vote: bool,
     /// How connections to peers are made.
-    pub(crate) dialer: Arc<dyn PeerDialer>,
+    pub(crate) dialers: Dialers,
     /// How fast a snapshot is sent at most.
     pub(crate) snapshot_bytes_per_s: Option<u64>,
 }
@@ -122,7 +122,7 @@ impl Group {
         let config = Arc::new(options.config()?);
         // From then on there may be another leader.
         let lease = options.election_timeout;
-        let peers = Peers::new(own, Arc::clone(&options.dialer), options.election_timeout)
+        let peers = Peers::new(own, options.dialers.clone(), options.election_timeout)
             .with_snapshot_rate(options.snapshot_bytes_per_s);
         let outbox = Arc::clone(machine.outbox());
         let inbox = machine.snapshot_dir().to_owned();
@@ -471,7 +471,10 @@ mod tests {
             snapshot_count: 10_000,
             catch_up_entries: 5_000,
             pre_vote: true,
-            dialer: Arc::new(crate::consensus::peer::TcpDialer),
+            dialers: Dialers {
+                plain: Arc::new(crate::consensus::peer::TcpDialer),
+                tls: None,
+            },
             snapshot_bytes_per_s: None,
         }
     }

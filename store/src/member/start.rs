@@ -132,7 +132,7 @@ async fn stop_unless(member: Member, begun: Result<(), Error>) -> Result<Member,
 
 /// Whether another member that the options name answers as one of a running cluster.
 pub(super) async fn is_cluster_running(options: &MemberOptions) -> bool {
-    join::is_running(&cluster_of(options), &options.peer_dialer).await
+    join::is_running(&cluster_of(options), &options.dialers()).await
 }
 
 /// The data directory, and whose it is.
@@ -161,10 +161,10 @@ impl Home {
                     cluster = srv::discover(&cluster, named).await?;
                 }
                 let ids = cluster.ids()?;
-                join::check_new(&cluster, &ids, &options.peer_dialer).await?;
+                join::check_new(&cluster, &ids, &options.dialers()).await?;
                 ids
             } else {
-                join::join(&cluster, &options.peer_dialer).await?
+                join::join(&cluster, &options.dialers()).await?
             };
             begin_founding(&layout)?;
             (ids, !is_new)
@@ -198,7 +198,7 @@ fn group_options(options: &MemberOptions) -> GroupOptions {
         snapshot_count: options.snapshot_count,
         catch_up_entries: options.catch_up_entries,
         pre_vote: options.pre_vote,
-        dialer: Arc::clone(&options.peer_dialer),
+        dialers: options.dialers(),
         snapshot_bytes_per_s: options.snapshot_bytes_per_s,
     }
 }

@@ -155,13 +155,14 @@ impl Group {
         &self.calls
     }
 
-    /// The leader, when it is another member that can be called now.
+    /// The leader, when it is another member that can be called now. One that was heard before the
+    /// membership arrived, that says where it is, counts as none yet.
     pub(crate) fn leader_calls(&self) -> Result<LeaderCalls, Error> {
         let leader = self.leadership.leader().ok_or(Error::NoLeader)?;
         if leader == self.id {
             return Err(Error::LeaderChanged);
         }
-        self.member_calls(leader)
+        self.member_calls(leader).or(Err(Error::NoLeader))
     }
 
     /// Returns once another member said that this one has been removed.

@@ -110,6 +110,8 @@ fn missing_files(settings: &Settings) -> Vec<String> {
             named.extend(file.map(|file| (format!("restore.vault.s3.{key}"), file)));
         }
     }
+    let of_store = stores::flags::files(settings).into_iter();
+    named.extend(of_store.map(|(key, file)| (key.to_owned(), file)));
     for source in &settings.config.restore.sources {
         if let SourceSpec::Etcd(spec) = &source.kind {
             let files = files_of(spec).into_iter();

@@ -1,5 +1,6 @@
 //! The bundled store inside the daemon: started from our settings, read by backups, stopped last.
 
+pub(crate) mod flags;
 pub(crate) mod lost;
 
 use std::collections::BTreeMap;
@@ -169,7 +170,9 @@ pub(crate) async fn is_cluster_running(settings: &Settings) -> Result<bool, Fail
     if !settings.config.store.is_clustered() {
         return Ok(false);
     }
-    Ok(StoreServer::is_cluster_running(&options(settings)?).await)
+    StoreServer::is_cluster_running(&options(settings)?)
+        .await
+        .or_fail("the other members of the cluster cannot be asked")
 }
 
 /// Whether the section `store` makes sense; nothing is started.
@@ -182,7 +185,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
 
 /// The founding members, as etcd's `--initial-cluster` has them.
 fn members(store: &Store) -> Vec<String> {
-    if !store.initial_cluster.is_empty() {
+    if !store.initial_cluster.is_empty() || store.discovery.is_used() {
         return store.initial_cluster.clone();
     }
     let own = store.peer_urls.iter();
@@ -204,7 +207,7 @@ fn options(settings: &Settings) -> Result<StoreOptions, Failure> {
     } else {
         &store.advertise_client_urls
     };
-    let flags = [
+    let mut flags = vec![
         ("--name", store.name.clone()),
         ("--data-dir", settings.store_dir().display().to_string()),
         ("--listen-client-urls", store.listen_client_urls.join(",")),
@@ -227,6 +230,8 @@ fn options(settings: &Settings) -> Result<StoreOptions, Failure> {
             store.auto_compaction.retention.clone(),
         ),
     ];
+    flags.extend(flags::peer_tls(settings));
+    flags.extend(flags::discovery(settings)?);
     let words = flags
         .into_iter()
         .map(|(flag, value)| OsString::from(format!("{flag}={value}")));

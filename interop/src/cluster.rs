@@ -26,6 +26,8 @@ pub struct Cluster {
     nodes: Vec<Node>,
     /// Further flags of every member.
     pub flags: Vec<String>,
+    /// Whether the members reach each other by https; the flags say with which certificates.
+    pub is_secure: bool,
     folder: TempDir,
 }
 
@@ -60,6 +62,7 @@ impl Cluster {
             peers: peers.clone(),
             nodes: Vec::new(),
             flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            is_secure: false,
             folder: tempfile::tempdir()?,
         };
         for _ in 0..size {
@@ -105,9 +108,9 @@ impl Cluster {
 
     /// The same of some places.
     pub fn initial_cluster_of(&self, places: &[usize]) -> String {
-        let named = places.iter().filter_map(|at| self.nodes.get(*at));
+        let named = places.iter().filter(|at| **at < self.nodes.len());
         let parts: Vec<String> = named
-            .map(|node| format!("{}=http://127.0.0.1:{}", node.name, node.peer_port))
+            .map(|at| format!("{}={}", self.name(*at), self.peer_url(*at)))
             .collect();
         parts.join(",")
     }
@@ -290,7 +293,8 @@ impl Cluster {
     /// Where its peers reach it.
     pub fn peer_url(&self, at: usize) -> String {
         let port = self.nodes.get(at).map_or(0, |node| node.peer_port);
-        format!("http://127.0.0.1:{port}")
+        let scheme = if self.is_secure { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{port}")
     }
 
     /// The client address of the member at a place.

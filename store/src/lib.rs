@@ -7,6 +7,7 @@ pub mod bolt;
 pub mod command;
 pub mod consensus;
 pub mod datadir;
+mod dns;
 pub mod error;
 pub mod etcd_file;
 pub mod export;
@@ -17,6 +18,7 @@ pub mod metrics;
 pub mod mvcc;
 pub mod options;
 pub mod state;
+pub mod tls;
 pub mod watch;
 
 pub use backend::{InBackend, in_backend};

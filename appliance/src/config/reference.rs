@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::section::{Section, Setting};
 use super::sections::{
-    Admin, Appliance, AutoCompaction, Config, Drills, Log, Policies, Restore, Store,
+    Admin, Appliance, AutoCompaction, Config, Discovery, Drills, Log, PeerTls, Policies, Restore,
+    Store,
 };
 use crate::failure::Failure;
 
@@ -181,6 +182,8 @@ pub(crate) fn render() -> Result<String, Failure> {
     section::<Admin>(&mut page, "appliance.admin", true)?;
     section::<Log>(&mut page, "appliance.log", true)?;
     section::<Store>(&mut page, "store", true)?;
+    section::<PeerTls>(&mut page, "store.peer_tls", true)?;
+    section::<Discovery>(&mut page, "store.discovery", true)?;
     section::<AutoCompaction>(&mut page, "store.auto_compaction", true)?;
     section::<Restore>(&mut page, "restore", true)?;
     page.push_str(VAULTS_AND_SOURCES);

@@ -90,6 +90,10 @@ section! {
         initial_cluster_state: String = "new".to_owned(),
         /// Tells clusters with the same addresses apart; the same for all members.
         initial_cluster_token: String = "etcd-cluster".to_owned(),
+        /// TLS with the other members, for peer URLs of `https`.
+        peer_tls: PeerTls = PeerTls::default(),
+        /// Where founders meet that do not know each other, instead of `initial_cluster`.
+        discovery: Discovery = Discovery::default(),
         /// How large the state may grow before writes are refused; 0 is etcd's 2 GiB.
         quota: ByteSize = ByteSize::new(0),
         /// Forgetting superseded revisions.
@@ -100,7 +104,83 @@ section! {
 impl Store {
     /// Whether the member has others beside it, or is to have.
     pub(crate) fn is_clustered(&self) -> bool {
-        !self.initial_cluster.is_empty() || !self.listen_peer_urls.is_empty()
+        !self.initial_cluster.is_empty()
+            || !self.listen_peer_urls.is_empty()
+            || self.discovery.is_used()
+    }
+}
+
+section! {
+    /// TLS between the bundled store's members. The files are read anew for each connection.
+    PeerTls {
+        /// This member's certificate, PEM, valid for servers and for clients. Needed to listen on
+        /// `https`, unless `auto` is on.
+        cert_file: PathBuf = PathBuf::new(),
+        /// Its key.
+        key_file: PathBuf = PathBuf::new(),
+        /// Another certificate to show when this member calls.
+        client_cert_file: PathBuf = PathBuf::new(),
+        /// Its key.
+        client_key_file: PathBuf = PathBuf::new(),
+        /// Authorities whose certificates are believed, PEM; empty means the system's. With it a
+        /// caller must show a certificate.
+        trusted_ca_file: PathBuf = PathBuf::new(),
+        /// Whether a caller must show a certificate also without `trusted_ca_file`.
+        client_cert_auth: bool = false,
+        /// Revoked certificates, PEM or DER.
+        crl_file: PathBuf = PathBuf::new(),
+        /// Only members with one of these common names are let in; empty means all.
+        allowed_cn: Vec<String> = Vec::new(),
+        /// Only members whose certificate is for one of these hosts are let in; empty means all.
+        allowed_hostname: Vec<String> = Vec::new(),
+        /// Whether a caller may come from an address that its certificate does not name.
+        skip_client_san_verification: bool = false,
+        /// Whether to make a certificate at each start that nobody can check. What is sent is
+        /// enciphered; who is on the other side stays unknown.
+        auto: bool = false,
+        /// For how many years such a certificate is valid.
+        self_signed_validity: u32 = 1,
+        /// The oldest version spoken: `TLS1.2` or `TLS1.3`.
+        min_version: String = "TLS1.2".to_owned(),
+        /// The newest version spoken; empty means the newest there is.
+        max_version: String = String::new(),
+        /// Ciphers offered with TLS 1.2, by the names that Go has for them; empty means all that
+        /// are strong.
+        cipher_suites: Vec<String> = Vec::new(),
+    }
+}
+
+section! {
+    /// Where founders of a cluster meet: in a registry of etcd's discovery v3, or in DNS.
+    Discovery {
+        /// Names the cluster in the registry, and is its token.
+        token: String = String::new(),
+        /// Client URLs of the etcd that keeps the registry.
+        endpoints: Vec<String> = Vec::new(),
+        /// Authorities whose certificates are believed, PEM; empty means the system's.
+        cacert: PathBuf = PathBuf::new(),
+        /// Our client certificate there, PEM.
+        cert: PathBuf = PathBuf::new(),
+        /// Its key.
+        key: PathBuf = PathBuf::new(),
+        /// Whether any certificate is taken there. Only for tests.
+        insecure_skip_tls_verify: bool = false,
+        /// The user there; empty means none.
+        user: String = String::new(),
+        /// The file with the user's password.
+        password_file: PathBuf = PathBuf::new(),
+        /// The domain whose SRV records name the founders: `_etcd-server-ssl._tcp` for `https`,
+        /// `_etcd-server._tcp` for `http`.
+        srv: String = String::new(),
+        /// What follows the services' names after a dash.
+        srv_name: String = String::new(),
+    }
+}
+
+impl Discovery {
+    /// Whether the founders are found by it.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.endpoints.is_empty() || !self.token.is_empty() || !self.srv.is_empty()
     }
 }
 

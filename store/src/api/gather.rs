@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use axum::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::task::TaskTracker;
 
@@ -65,15 +66,19 @@ where
 #[derive(Debug)]
 pub(super) struct Gathering<T> {
     inner: T,
+    /// What was read already and comes first.
+    said: Bytes,
     streams: Streams,
     /// Whether the next write was put off already.
     was_put_off: bool,
 }
 
 impl<T> Gathering<T> {
-    pub(super) fn new(inner: T, streams: Streams) -> Self {
+    /// A connection on which the other side has `said` something already.
+    pub(super) fn new(inner: T, said: Bytes, streams: Streams) -> Self {
         Self {
             inner,
+            said,
             streams,
             was_put_off: false,
         }
@@ -133,6 +138,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gathering<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.said.is_empty() {
+            let length = self.said.len().min(buffer.remaining());
+            buffer.put_slice(&self.said.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.inner).poll_read(cx, buffer)
     }
 }
@@ -157,7 +167,7 @@ mod tests {
     #[test]
     fn a_small_write_is_put_off_once_while_other_streams_are_under_way() {
         let streams = Streams::default();
-        let mut connection = Gathering::new(Vec::new(), streams.clone());
+        let mut connection = Gathering::new(Vec::new(), Bytes::new(), streams.clone());
         assert!(write(&mut connection, b"alone"));
         let other = streams.begin();
         assert!(!write(&mut connection, b"first"));
@@ -168,11 +178,21 @@ mod tests {
         assert_eq!(connection.inner, b"alonefirstsecondthird");
     }
 
+    #[tokio::test]
+    async fn what_was_said_already_is_read_first() {
+        use tokio::io::AsyncReadExt as _;
+        let said = Bytes::from_static(b"one ");
+        let mut connection = Gathering::new(&b"two"[..], said, Streams::default());
+        let mut text = String::new();
+        connection.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "one two");
+    }
+
     #[test]
     fn a_large_write_is_not_put_off() {
         let streams = Streams::default();
         let _other = streams.begin();
-        let mut connection = Gathering::new(Vec::new(), streams);
+        let mut connection = Gathering::new(Vec::new(), Bytes::new(), streams);
         assert!(write(&mut connection, &[7; SMALL_BYTES_MAX]));
     }
 }

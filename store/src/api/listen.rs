@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, lookup_host};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, lookup_host};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +24,7 @@ use super::front::Front;
 use super::gather::{Gathering, Streams, Tracked};
 use crate::error::Error;
 use crate::options::{ListenOptions, ListenUrl};
+use crate::tls::Tls;
 
 /// How an HTTP/2 connection begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -32,9 +34,6 @@ const SETTINGS_HEAD_LEN: usize = 9;
 
 /// Time a client has to say the first words, and an HTTP/1.1 client all its headers.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-
-/// Pause between looks at a connection that has said only part of the first words.
-const PEEK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Longest pause after a failed accept.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -46,26 +45,28 @@ pub(super) const DRAIN_MAX: Duration = Duration::from_millis(400);
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
+    Tls(TcpListener, Arc<Tls>),
     Unix(UnixListener, PathBuf),
 }
 
 impl Listener {
-    /// Binds one address.
-    pub(super) async fn bind(url: &ListenUrl) -> Result<Listener, Error> {
+    /// Binds one address; `tls` is for one of https.
+    pub(super) async fn bind(url: &ListenUrl, tls: Option<&Arc<Tls>>) -> Result<Listener, Error> {
         let failed = |source| Error::Listen {
             url: url.to_string(),
             source,
         };
         match url {
             ListenUrl::Http { host, port } => {
-                let addresses = lookup_host((host.as_str(), *port)).await.map_err(failed)?;
-                let mut addresses: Vec<SocketAddr> = addresses.collect();
-                // A name that has addresses of both kinds means the older one, as in Go.
-                addresses.sort_by_key(SocketAddr::is_ipv6);
-                let listener = TcpListener::bind(addresses.as_slice())
-                    .await
-                    .map_err(failed)?;
+                let listener = bind_tcp(host, *port).await.map_err(failed)?;
                 Ok(Listener::Tcp(listener))
+            }
+            ListenUrl::Https { host, port } => {
+                let tls = tls.filter(|tls| tls.can_accept()).ok_or_else(|| {
+                    failed(io::Error::other("there is no certificate and key for TLS"))
+                })?;
+                let listener = bind_tcp(host, *port).await.map_err(failed)?;
+                Ok(Listener::Tls(listener, Arc::clone(tls)))
             }
             ListenUrl::Unix { path } => {
                 // A socket left by an earlier process; a live one would hold the data directory.
@@ -84,21 +85,28 @@ impl Listener {
     /// The TCP address bound.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
-            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Tcp(listener) | Listener::Tls(listener, _) => listener.local_addr().ok(),
             Listener::Unix(..) => None,
         }
     }
 
     /// The URL clients reach it by.
     pub(super) fn url(&self) -> String {
-        match self {
-            Listener::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => format!("http://{address}"),
-                Err(_) => String::new(),
-            },
-            Listener::Unix(_, path) => format!("unix://{}", path.display()),
-        }
+        let scheme = match self {
+            Listener::Tcp(_) => "http",
+            Listener::Tls(..) => "https",
+            Listener::Unix(_, path) => return format!("unix://{}", path.display()),
+        };
+        let address = self.address();
+        address.map_or_else(String::new, |address| format!("{scheme}://{address}"))
     }
+}
+
+async fn bind_tcp(host: &str, port: u16) -> io::Result<TcpListener> {
+    let mut addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
+    // A name that has addresses of both kinds means the older one, as in Go.
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    TcpListener::bind(addresses.as_slice()).await
 }
 
 impl Drop for Listener {
@@ -175,9 +183,19 @@ async fn accept_one(
             let (stream, peer) = listener.accept().await?;
             stream.set_nodelay(true)?;
             drop(tasks.spawn(async move {
-                match tokio::time::timeout(HANDSHAKE_MAX, first_words(&stream)).await {
-                    Ok(Ok(())) => serve(stream, Some(peer), serving).await,
-                    Ok(Err(error)) => tracing::debug!(%peer, %error, "connection ended early"),
+                serve_once_heard(stream, peer, serving).await;
+                drop(permit);
+            }));
+        }
+        Listener::Tls(listener, tls) => {
+            let (stream, peer) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let tls = Arc::clone(tls);
+            drop(tasks.spawn(async move {
+                let taken = tls.accept(stream, peer.ip());
+                match tokio::time::timeout(HANDSHAKE_MAX, taken).await {
+                    Ok(Ok(stream)) => serve_once_heard(stream, peer, serving).await,
+                    Ok(Err(error)) => serving.rejected_from(peer, &error),
                     Err(elapsed) => serving.rejected_from(peer, &elapsed),
                 }
                 drop(permit);
@@ -186,7 +204,7 @@ async fn accept_one(
         Listener::Unix(listener, _) => {
             let (stream, _) = listener.accept().await?;
             drop(tasks.spawn(async move {
-                serve(stream, None, serving).await;
+                serve(stream, Bytes::new(), None, serving).await;
                 drop(permit);
             }));
         }
@@ -210,22 +228,38 @@ impl Serving {
     }
 }
 
-/// Waits until the client has said enough to tell its protocol, and in HTTP/2 to be served.
-async fn first_words(stream: &TcpStream) -> io::Result<()> {
+/// Serves a connection once the client has said enough to tell its protocol, and in HTTP/2 to be
+/// served.
+async fn serve_once_heard(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: SocketAddr,
+    serving: Serving,
+) {
+    match tokio::time::timeout(HANDSHAKE_MAX, first_words(&mut stream)).await {
+        Ok(Ok(said)) => serve(stream, said, Some(peer), serving).await,
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "connection ended early"),
+        Err(elapsed) => serving.rejected_from(peer, &elapsed),
+    }
+}
+
+async fn first_words(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
     let mut words = [0; PREFACE.len() + SETTINGS_HEAD_LEN];
+    let mut length = 0;
     loop {
-        let length = stream.peek(&mut words).await?;
+        let rest = words.get_mut(length..).unwrap_or_default();
+        let read = stream.read(rest).await?;
+        length += read;
         let said = words.get(..length).unwrap_or_default();
         let is_other = !said.starts_with(PREFACE) && !PREFACE.starts_with(said);
-        if length == 0 || length == words.len() || is_other {
-            return Ok(());
+        if read == 0 || length == words.len() || is_other {
+            return Ok(Bytes::copy_from_slice(said));
         }
-        tokio::time::sleep(PEEK_PAUSE).await;
     }
 }
 
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    said: Bytes,
     peer: Option<SocketAddr>,
     serving: Serving,
 ) {
@@ -235,7 +269,7 @@ async fn serve(
         async move { Ok::<_, Infallible>(front.answer(peer, request).await) }
     });
     let streams = Streams::default();
-    let stream = Gathering::new(stream, streams.clone());
+    let stream = Gathering::new(stream, said, streams.clone());
     let executor = Tracked {
         tasks: serving.tasks,
         streams,

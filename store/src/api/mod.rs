@@ -15,6 +15,7 @@ mod maintenance;
 mod messages;
 mod observe;
 mod peer;
+mod peer_tls;
 mod quota;
 mod server;
 mod snapshot;

@@ -11,6 +11,7 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::context::blocking;
+use super::http::members_page;
 use crate::apply::LogPosition;
 use crate::consensus::peer::{PEER_MESSAGE_BYTES_MAX, change_from_request, to_refusal};
 use crate::error::Error;
@@ -18,12 +19,13 @@ use crate::failpoint::{self, Point};
 use crate::lease::LeaseId;
 use crate::member::Member;
 
-/// What other members call, until `stop`.
+/// What other members call, until `stop`, and where those that are to be ones find the members.
 pub fn peer_routes(member: &Member, stop: CancellationToken) -> Routes {
     let peer = PeerServer::new(PeerService::new(member.clone(), stop))
         .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
-    Routes::new(peer)
+    let calls = Routes::new(peer).into_axum_router();
+    Routes::from(calls.merge(members_page(member)))
 }
 
 /// Answers the Peer service.

@@ -26,12 +26,14 @@ use super::lease::LeaseService;
 use super::listen::{self, DRAIN_MAX, Listener, Serving};
 use super::maintenance::{MaintenanceService, storage_version};
 use super::peer::peer_routes;
+use super::peer_tls;
 use super::watch::WatchService;
 use crate::error::Error;
 use crate::lease::LeaseClockOptions;
 use crate::member::{IntegrityOptions, Member, MemberOptions};
 use crate::metrics::Metrics;
 use crate::options::{ListenUrl, StoreOptions};
+use crate::tls::Tls;
 use crate::watch::{History, WatchHub};
 
 /// A running store. [`StoreServer::stop`] ends it in order; dropping it leaves its tasks to the
@@ -53,16 +55,20 @@ impl StoreServer {
     /// # Errors
     /// When an address cannot be bound or the member cannot start.
     pub async fn start(mut options: StoreOptions) -> Result<StoreServer, Error> {
-        let peer = bind(&options.listen.peer_urls).await?;
-        let client = bind(&options.listen.client_urls).await?;
-        let metrics = bind(&options.listen.metrics_urls).await?;
+        let tls = peer_tls::open(&options)?;
+        let peer = bind(&options.listen.peer_urls, tls.as_ref()).await?;
+        let client = bind(&options.listen.client_urls, None).await?;
+        let metrics = bind(&options.listen.metrics_urls, None).await?;
         if options.advertise_client_urls.is_empty() {
             options.advertise_client_urls = client.iter().map(Listener::url).collect();
         }
         let counters = Arc::new(Metrics::new(options.metrics_detail));
         let hub = WatchHub::new();
-        let member =
-            Member::start(member_options(&options, &counters), Arc::new(hub.clone())).await?;
+        let member = Member::start(
+            member_options(&options, &counters, tls),
+            Arc::new(hub.clone()),
+        )
+        .await?;
         let history: Arc<dyn History> = member.state().clone();
         hub.attach(history);
         let stop = CancellationToken::new();
@@ -99,9 +105,13 @@ impl StoreServer {
 
     /// Whether another member that `options` name answers as one of a running cluster; nothing is
     /// started.
-    pub async fn is_cluster_running(options: &StoreOptions) -> bool {
+    ///
+    /// # Errors
+    /// When the files of TLS between members cannot be used.
+    pub async fn is_cluster_running(options: &StoreOptions) -> Result<bool, Error> {
         let counters = Arc::new(Metrics::new(options.metrics_detail));
-        Member::is_cluster_running(&member_options(options, &counters)).await
+        let tls = peer_tls::open(options)?;
+        Ok(Member::is_cluster_running(&member_options(options, &counters, tls)).await)
     }
 
     /// The member behind the ports.
@@ -173,10 +183,10 @@ impl StoreServer {
     }
 }
 
-async fn bind(urls: &[ListenUrl]) -> Result<Vec<Listener>, Error> {
+async fn bind(urls: &[ListenUrl], tls: Option<&Arc<Tls>>) -> Result<Vec<Listener>, Error> {
     let mut listeners = Vec::with_capacity(urls.len());
     for url in urls {
-        listeners.push(Listener::bind(url).await?);
+        listeners.push(Listener::bind(url, tls).await?);
     }
     Ok(listeners)
 }
@@ -211,7 +221,11 @@ fn peer_router(context: &Context) -> Router {
     http::add_peer_paths(peers.into_axum_router(), context)
 }
 
-fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptions {
+fn member_options(
+    options: &StoreOptions,
+    metrics: &Arc<Metrics>,
+    tls: Option<Arc<Tls>>,
+) -> MemberOptions {
     let mut member = MemberOptions::new(options.name.clone(), options.data_dir.clone());
     member
         .peer_urls
@@ -253,6 +267,7 @@ fn member_options(options: &StoreOptions, metrics: &Arc<Metrics>) -> MemberOptio
         ..LeaseClockOptions::default()
     };
     member.peer_dialer = Arc::clone(&options.peer_dialer);
+    member.peer_tls = tls;
     let observer: Arc<Metrics> = Arc::clone(metrics);
     member.log_observer = Some(observer);
     member

@@ -17,7 +17,7 @@ use super::leadership::{Contact, Leadership};
 use super::log::RaftLog;
 use super::machine::{Machine, to_position};
 use super::outbox::Outbox;
-use super::peer::{Identity, LeaderCalls, PEER_MESSAGE_BYTES_MAX, PeerCalls, PeerDialer, Peers};
+use super::peer::{Dialers, Identity, LeaderCalls, PEER_MESSAGE_BYTES_MAX, PeerCalls, Peers};
 use super::types::{Proposal, TypeConfig};
 use crate::apply::{LogPosition, Outcome};
 use crate::datadir::identity::MemberId;
@@ -33,7 +33,7 @@ pub(crate) struct GroupOptions {
     pub(crate) catch_up_entries: u64,
     pub(crate) pre_vote: bool,
     /// How connections to peers are made.
-    pub(crate) dialer: Arc<dyn PeerDialer>,
+    pub(crate) dialers: Dialers,
     /// How fast a snapshot is sent at most.
     pub(crate) snapshot_bytes_per_s: Option<u64>,
 }
@@ -81,15 +81,21 @@ impl GroupOptions {
     fn config(&self) -> Result<Config, Error> {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let election = millis(self.election_timeout);
+        // openraft's longest timeout is its leader lease too, and its followers let the lease pass
+        // before they wait for a timeout. So these two are parts of the time that the operator
+        // gave: who hears of no leader stands for election after 1.1 to 1.4 of it. (The shortest
+        // is also how long the answer to a vote may take.)
+        let shortest = election.saturating_mul(4) / 10;
+        let longest = election.saturating_mul(7) / 10;
         let config = Config {
             cluster_name: "holdfast".to_owned(),
             heartbeat_interval: millis(self.heartbeat),
-            election_timeout_min: election,
-            election_timeout_max: election.saturating_mul(2),
+            election_timeout_min: shortest,
+            election_timeout_max: longest,
             enable_pre_vote: Some(self.pre_vote),
             // An old leader whose heartbeats reach only some members must not hold the others up.
             // (No less than the leader lease and the longest election timeout together.)
-            quorum_loss_probe_interval: Some(election.saturating_mul(4)),
+            quorum_loss_probe_interval: Some(election.saturating_mul(2)),
             // A restart is a new term: entries that were not durable must not come back changed
             // under the old one.
             enable_leader_restore: Some(false),
@@ -115,8 +121,9 @@ impl Group {
     ) -> Result<Self, Error> {
         let id = own.member.0;
         let config = Arc::new(options.config()?);
-        let lease = Duration::from_millis(config.election_timeout_max);
-        let peers = Peers::new(own, Arc::clone(&options.dialer), options.election_timeout)
+        // From then on there may be another leader.
+        let lease = options.election_timeout;
+        let peers = Peers::new(own, options.dialers.clone(), options.election_timeout)
             .with_snapshot_rate(options.snapshot_bytes_per_s);
         let outbox = Arc::clone(machine.outbox());
         let inbox = machine.snapshot_dir().to_owned();
@@ -149,13 +156,14 @@ impl Group {
         &self.calls
     }
 
-    /// The leader, when it is another member that can be called now.
+    /// The leader, when it is another member that can be called now. One that was heard before the
+    /// membership arrived, that says where it is, counts as none yet.
     pub(crate) fn leader_calls(&self) -> Result<LeaderCalls, Error> {
         let leader = self.leadership.leader().ok_or(Error::NoLeader)?;
         if leader == self.id {
             return Err(Error::LeaderChanged);
         }
-        self.member_calls(leader)
+        self.member_calls(leader).or(Err(Error::NoLeader))
     }
 
     /// Returns once another member said that this one has been removed.
@@ -488,7 +496,10 @@ mod tests {
             snapshot_count: 10_000,
             catch_up_entries: 5_000,
             pre_vote: true,
-            dialer: Arc::new(crate::consensus::peer::TcpDialer),
+            dialers: Dialers {
+                plain: Arc::new(crate::consensus::peer::TcpDialer),
+                tls: None,
+            },
             snapshot_bytes_per_s: None,
         }
     }
@@ -497,14 +508,15 @@ mod tests {
     fn the_group_keeps_time_as_etcd_does_and_not_as_openrafts_defaults() {
         let config = options(Duration::from_secs(1)).config().unwrap();
         assert_eq!(config.heartbeat_interval, 100);
+        // The lease and the timeout together: elections after 1,100 to 1,400 ms.
         assert_eq!(
             (config.election_timeout_min, config.election_timeout_max),
-            (1000, 2000)
+            (400, 700)
         );
         assert_eq!(config.enable_pre_vote, Some(true));
         assert_eq!(config.enable_leader_restore, Some(false));
         // Below the leader lease and the longest election timeout, openraft refuses it.
-        assert_eq!(config.quorum_loss_probe_interval, Some(4000));
+        assert_eq!(config.quorum_loss_probe_interval, Some(2000));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::Machine;
 use super::log::{LogIdentity, LogOptions, RaftLog, RaftLogReader};
-use super::peer::{Identity, Peers, TcpDialer};
+use super::peer::{Dialers, Identity, Peers, TcpDialer};
 use super::types::{
     LogId, Payload, PeerNode, SnapshotMeta, StoredMembership, TypeConfig, Vote, log_id,
 };
@@ -179,9 +179,11 @@ async fn a_peer_that_is_not_reached_grants_nothing_and_takes_no_lead() {
         cluster: ClusterId(2),
     };
     let second = std::time::Duration::from_secs(1);
-    let mut peer = Peers::new(own, Arc::new(TcpDialer), second)
-        .new_client(7, &node)
-        .await;
+    let dialers = Dialers {
+        plain: Arc::new(TcpDialer),
+        tls: None,
+    };
+    let mut peer = Peers::new(own, dialers, second).new_client(7, &node).await;
     let option = || RPCOption::new(second);
     let ask = VoteRequest::new(Vote::new(2, 1), None);
     // The trait's default grants every pre-vote.

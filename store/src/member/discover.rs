@@ -3,20 +3,27 @@
 //! Under `/_etcd/registry/<token>` an operator puts the number of members; each founder registers
 //! itself there and waits until all have. Who registered first is in, by create revision.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_proto::etcd::kv::KeyValue;
 use holdfast_proto::etcd::rpc;
 use holdfast_proto::etcd::rpc::auth_client::AuthClient;
 use holdfast_proto::etcd::rpc::kv_client::KvClient;
+use http::Uri;
+use hyper_util::rt::TokioIo;
 use tokio::time::sleep;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
+use tower::service_fn;
 
+use crate::consensus::peer::{Dialers, TcpDialer, dial_url};
 use crate::datadir::bootstrap::{MEMBERS_MAX, NewCluster};
 use crate::datadir::identity::member_id;
 use crate::error::Error;
+use crate::tls::{Tls, TlsOptions};
 
 /// Where founders meet.
 const REGISTRY: &str = "/_etcd/registry";
@@ -38,6 +45,12 @@ pub struct Discovery {
     pub dial_timeout: Duration,
     /// How long a request may take. Default 5 s.
     pub request_timeout: Duration,
+    /// After so much silence the service is asked whether it is there. Default 2 s.
+    pub keepalive_time: Duration,
+    /// How long it may take to say so. Default 6 s.
+    pub keepalive_timeout: Duration,
+    /// TLS to endpoints of https.
+    pub tls: Option<TlsOptions>,
 }
 
 /// A password that no log shows.
@@ -70,8 +83,13 @@ impl From<Status> for Trouble {
 /// When the registry says that there is no such cluster to be, or that it is complete.
 pub(super) async fn discover(own: &NewCluster, discovery: &Discovery) -> Result<NewCluster, Error> {
     let mut pause = LOOK_INTERVAL;
+    let tls = discovery.tls.clone().map(Tls::open).transpose()?;
+    let dialers = Dialers {
+        plain: Arc::new(TcpDialer),
+        tls: tls.map(Arc::new),
+    };
     loop {
-        let found = match Registry::open(own, discovery).await {
+        let found = match Registry::open(own, discovery, &dialers).await {
             Ok(mut registry) => registry.meet().await,
             Err(trouble) => Err(trouble),
         };
@@ -111,14 +129,18 @@ struct Registry {
 }
 
 impl Registry {
-    async fn open(own: &NewCluster, discovery: &Discovery) -> Result<Self, Trouble> {
+    async fn open(
+        own: &NewCluster,
+        discovery: &Discovery,
+        dialers: &Dialers,
+    ) -> Result<Self, Trouble> {
         let urls = own.initial_cluster.iter().flat_map(|(_, urls)| urls);
         let mut urls: Vec<String> = urls.cloned().collect();
         urls.sort_unstable();
         let id = member_id(&urls, &discovery.token);
         let prefix = format!("{REGISTRY}/{}", discovery.token);
         let named = urls.iter().map(|url| format!("{}={url}", own.name));
-        let channel = connect(discovery).await?;
+        let channel = connect(discovery, dialers).await?;
         Ok(Self {
             auth: sign_in(&channel, discovery).await?,
             kv: KvClient::new(channel),
@@ -223,21 +245,46 @@ fn full(prefix: &str, size: usize) -> Trouble {
     ))
 }
 
-async fn connect(discovery: &Discovery) -> Result<Channel, Trouble> {
+async fn connect(discovery: &Discovery, dialers: &Dialers) -> Result<Channel, Trouble> {
     let mut failures = Vec::new();
     for url in &discovery.endpoints {
-        let endpoint = Endpoint::from_shared(url.clone())
+        // TLS is the connector's: to the channel all is plain.
+        let place = url
+            .split_once("://")
+            .map_or(url.as_str(), |(_, place)| place);
+        let endpoint = Endpoint::from_shared(format!("http://{place}"))
             .map_err(|error| Trouble::Lasting(format!("{url}: {error}")))?;
+        let (dialers, dialled) = (dialers.clone(), url.clone());
+        let connector = service_fn(move |_: Uri| {
+            let (dialers, url) = (dialers.clone(), dialled.clone());
+            async move {
+                let stream = dial_url(&dialers, &url, &["h2"]).await?;
+                Ok::<_, io::Error>(TokioIo::new(stream))
+            }
+        });
         match endpoint
             .connect_timeout(discovery.dial_timeout)
-            .connect()
+            .http2_keep_alive_interval(discovery.keepalive_time)
+            .keep_alive_timeout(discovery.keepalive_timeout)
+            .connect_with_connector(connector)
             .await
         {
             Ok(channel) => return Ok(channel),
-            Err(error) => failures.push(format!("{url}: {error}")),
+            Err(error) => failures.push(format!("{url}: {}", chain(&error))),
         }
     }
     Err(Trouble::Passing(failures.join("; ")))
+}
+
+/// An error with what caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }
 
 async fn sign_in(

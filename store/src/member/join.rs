@@ -4,7 +4,6 @@
 //! that joins asks the others on their peer URLs, as etcd does, and finds itself by its own.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -12,7 +11,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use crate::consensus::peer::{PEER_PROTOCOL_HEADER, PeerDialer, dial_url};
+use crate::consensus::peer::{Dialers, PEER_PROTOCOL_HEADER, dial_url};
 use crate::datadir::bootstrap::{ClusterIds, NewCluster};
 use crate::datadir::identity::{ClusterId, MemberId};
 use crate::error::Error;
@@ -48,14 +47,11 @@ struct RunningMember {
 ///
 /// # Errors
 /// When nobody answers, or the answer is not the cluster that the options describe.
-pub(super) async fn join(
-    cluster: &NewCluster,
-    dialer: &Arc<dyn PeerDialer>,
-) -> Result<ClusterIds, Error> {
+pub(super) async fn join(cluster: &NewCluster, dialers: &Dialers) -> Result<ClusterIds, Error> {
     let own = own_urls(cluster)?;
     let mut failures = Vec::new();
     for url in other_urls(cluster, &own) {
-        match ask(&url, dialer, ANSWER_MAX).await {
+        match ask(&url, dialers, ANSWER_MAX).await {
             Ok(running) if !running.members.is_empty() => return assign(cluster, &running),
             Ok(_) => failures.push(format!("{url}: it knows no members yet")),
             Err(error) => failures.push(format!("{url}: {error}")),
@@ -78,9 +74,9 @@ pub(super) async fn join(
 pub(super) async fn check_new(
     cluster: &NewCluster,
     ids: &ClusterIds,
-    dialer: &Arc<dyn PeerDialer>,
+    dialers: &Dialers,
 ) -> Result<(), Error> {
-    for (url, running) in running_elsewhere(cluster, dialer).await? {
+    for (url, running) in running_elsewhere(cluster, dialers).await? {
         refuse_old(cluster, ids, &url, &running)?;
     }
     Ok(())
@@ -88,8 +84,8 @@ pub(super) async fn check_new(
 
 /// Whether another member of the described cluster answers and knows its members: the cluster runs
 /// already, whoever starts now.
-pub(super) async fn is_running(cluster: &NewCluster, dialer: &Arc<dyn PeerDialer>) -> bool {
-    let running = running_elsewhere(cluster, dialer).await;
+pub(super) async fn is_running(cluster: &NewCluster, dialers: &Dialers) -> bool {
+    let running = running_elsewhere(cluster, dialers).await;
     running.is_ok_and(|running| !running.is_empty())
 }
 
@@ -97,11 +93,11 @@ pub(super) async fn is_running(cluster: &NewCluster, dialer: &Arc<dyn PeerDialer
 /// does not answer, or knows no members, tells of none.
 async fn running_elsewhere(
     cluster: &NewCluster,
-    dialer: &Arc<dyn PeerDialer>,
+    dialers: &Dialers,
 ) -> Result<Vec<(String, Running)>, Error> {
     let own = own_urls(cluster)?;
     let urls = other_urls(cluster, &own);
-    let asked = urls.iter().map(|url| ask(url, dialer, NEW_ANSWER_MAX));
+    let asked = urls.iter().map(|url| ask(url, dialers, NEW_ANSWER_MAX));
     let answers = join_all(asked).await;
     let mut running = Vec::new();
     for (url, answer) in urls.into_iter().zip(answers) {
@@ -246,9 +242,9 @@ fn refuse_old(
     )))
 }
 
-async fn ask(url: &str, dialer: &Arc<dyn PeerDialer>, patience: Duration) -> io::Result<Running> {
+async fn ask(url: &str, dialers: &Dialers, patience: Duration) -> io::Result<Running> {
     let asked = timeout(patience, async {
-        let stream = dial_url(dialer, url).await?;
+        let stream = dial_url(dialers, url, &[]).await?;
         let host = url.split_once("://").map_or(url, |(_, host)| host);
         read(&get(stream, host).await?)
     });

@@ -12,8 +12,9 @@ use super::srv::SrvDiscovery;
 use crate::apply::OpenStorage;
 use crate::consensus::Workers;
 use crate::consensus::log::{DiskIo, LogIo, LogObserver, SEGMENT_BYTES_DEFAULT};
-use crate::consensus::peer::{PeerDialer, TcpDialer};
+use crate::consensus::peer::{Dialers, PeerDialer, TcpDialer};
 use crate::lease::LeaseClockOptions;
+use crate::tls::Tls;
 
 /// etcd's `--initial-cluster-state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,6 +118,8 @@ pub struct MemberOptions {
     pub workers: Workers,
     /// How connections to other members are made.
     pub peer_dialer: Arc<dyn PeerDialer>,
+    /// TLS to those that are reached by https.
+    pub peer_tls: Option<Arc<Tls>>,
     /// Told of every sync of the raft log and every checkpoint of the state.
     pub log_observer: Option<Arc<dyn LogObserver>>,
 }
@@ -157,7 +160,16 @@ impl MemberOptions {
             log_io: Arc::new(DiskIo),
             workers: Workers::default(),
             peer_dialer: Arc::new(TcpDialer),
+            peer_tls: None,
             log_observer: None,
+        }
+    }
+
+    /// How other members are called.
+    pub(crate) fn dialers(&self) -> Dialers {
+        Dialers {
+            plain: Arc::clone(&self.peer_dialer),
+            tls: self.peer_tls.clone(),
         }
     }
 }

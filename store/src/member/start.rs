@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -31,6 +32,9 @@ const LEAD_PATIENCE: Duration = Duration::from_mins(2);
 
 /// How long another founder may take to say whether it knows this member.
 const INTRODUCTION_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Pause before a member that is not ready looks again; most of what it waits for takes longer.
+const READY_PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) async fn start(
     options: MemberOptions,
@@ -132,7 +136,7 @@ async fn stop_unless(member: Member, begun: Result<(), Error>) -> Result<Member,
 
 /// Whether another member that the options name answers as one of a running cluster.
 pub(super) async fn is_cluster_running(options: &MemberOptions) -> bool {
-    join::is_running(&cluster_of(options), &options.peer_dialer).await
+    join::is_running(&cluster_of(options), &options.dialers()).await
 }
 
 /// The data directory, and whose it is.
@@ -161,10 +165,10 @@ impl Home {
                     cluster = srv::discover(&cluster, named).await?;
                 }
                 let ids = cluster.ids()?;
-                join::check_new(&cluster, &ids, &options.peer_dialer).await?;
+                join::check_new(&cluster, &ids, &options.dialers()).await?;
                 ids
             } else {
-                join::join(&cluster, &options.peer_dialer).await?
+                join::join(&cluster, &options.dialers()).await?
             };
             begin_founding(&layout)?;
             (ids, !is_new)
@@ -198,7 +202,7 @@ fn group_options(options: &MemberOptions) -> GroupOptions {
         snapshot_count: options.snapshot_count,
         catch_up_entries: options.catch_up_entries,
         pre_vote: options.pre_vote,
-        dialer: Arc::clone(&options.peer_dialer),
+        dialers: options.dialers(),
         snapshot_bytes_per_s: options.snapshot_bytes_per_s,
     }
 }
@@ -503,6 +507,7 @@ pub(super) async fn ready(member: &Member) -> Result<(), Error> {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::info!(%error, "waiting for the cluster to have a leader");
                 }
+                sleep(READY_PAUSE).await;
             }
             result => return result,
         }

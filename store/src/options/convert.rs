@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::flags::{self, Shape, Use, Values};
 use super::{
     AutoCompaction, ClusterState, Invocation, ListenUrl, LogLevel, MetricsDetail, StoreOptions,
-    UsageError, discovery, features, file, value,
+    UsageError, discovery, features, file, tls, value,
 };
 use crate::consensus::peer::BoundDialer;
 
@@ -53,6 +53,7 @@ pub(super) fn invocation(
     {
         options.peer_dialer = Arc::new(BoundDialer { local });
     }
+    options.peer_tls = tls::read(&values, &options.listen.peer_urls, &mut warnings)?;
     options.claimed_version = claimed;
     Ok(Invocation::Run {
         options: Box::new(options),
@@ -157,14 +158,14 @@ fn listeners(options: &mut StoreOptions, values: &Values) -> Result<(), UsageErr
     let listen = &mut options.listen;
     let mut is_client_set = false;
     if let Some(text) = get("listen-client-urls") {
-        listen.client_urls = ListenUrl::parse_list(text)?;
+        listen.client_urls = in_clear(ListenUrl::parse_list(text)?)?;
         is_client_set = true;
     }
     if let Some(text) = get("listen-peer-urls") {
         listen.peer_urls = ListenUrl::parse_list(text)?;
     }
     if let Some(text) = get("listen-metrics-urls") {
-        listen.metrics_urls = ListenUrl::parse_list(text)?;
+        listen.metrics_urls = in_clear(ListenUrl::parse_list(text)?)?;
     }
     if let Some(text) = get("grpc-keepalive-interval") {
         listen.keepalive_interval = value::duration("grpc-keepalive-interval", text)?;
@@ -186,6 +187,16 @@ fn listeners(options: &mut StoreOptions, values: &Values) -> Result<(), UsageErr
         None => {}
     }
     Ok(())
+}
+
+/// Clients and monitoring are served in clear only.
+fn in_clear(urls: Vec<ListenUrl>) -> Result<Vec<ListenUrl>, UsageError> {
+    match urls.iter().find(|url| url.is_secure()) {
+        None => Ok(urls),
+        Some(url) => Err(UsageError::new(format!(
+            "this version does not serve TLS to clients: {url}"
+        ))),
+    }
 }
 
 fn cluster(options: &mut StoreOptions, values: &Values) -> Result<(), UsageError> {

@@ -1,9 +1,11 @@
 //! `--discovery-*`: where founders meet that do not know each other.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::flags::Values;
-use super::{Discovery, DiscoveryPassword, SrvDiscovery, UsageError, value};
+use super::{Discovery, DiscoveryPassword, SrvDiscovery, UsageError, tls, value};
+use crate::tls::{DISCOVERY, TlsOptions};
 
 /// etcd's words for two ways to begin at once.
 const CONFLICT: &str = "multiple discovery or bootstrap flags are set. Choose one of \
@@ -34,12 +36,18 @@ pub(super) fn read(values: &Values) -> Result<Option<Discovery>, UsageError> {
             value::duration(name, text)
         })
     };
+    let (files, is_bare_secure) = secure(values)?;
+    let endpoints = dialled(endpoints, is_bare_secure)?;
+    let is_secure = endpoints.iter().any(|url| url.starts_with("https://"));
     Ok(Some(Discovery {
-        endpoints: dialled(endpoints)?,
+        endpoints,
+        tls: is_secure.then_some(files),
         token: token.to_owned(),
         user: user(get("discovery-user"), get("discovery-password"))?,
         dial_timeout: time("discovery-dial-timeout", 2)?,
         request_timeout: time("discovery-request-timeout", 5)?,
+        keepalive_time: time("discovery-keepalive-time", 2)?,
+        keepalive_timeout: time("discovery-keepalive-timeout", 6)?,
     }))
 }
 
@@ -58,16 +66,39 @@ pub(super) fn read_srv(values: &Values) -> Result<Option<SrvDiscovery>, UsageErr
     }))
 }
 
-fn dialled(text: &str) -> Result<Vec<String>, UsageError> {
+/// The certificates, and whether an address without a scheme is reached by https.
+fn secure(values: &Values) -> Result<(TlsOptions, bool), UsageError> {
+    let is_on = |name: &str, default: bool| {
+        let given = values.get(name).filter(|text| !text.is_empty());
+        given.map_or(Ok(default), |text| value::boolean(name, text))
+    };
+    let identity = tls::pair(values, DISCOVERY.cert, DISCOVERY.key)?;
+    let authorities = values.get(DISCOVERY.authorities);
+    let authorities = authorities
+        .filter(|text| !text.is_empty())
+        .map(PathBuf::from);
+    let is_unchecked = is_on("discovery-insecure-skip-tls-verify", false)?;
+    let is_bare_secure = identity.is_some()
+        || authorities.is_some()
+        || is_unchecked
+        || !is_on("discovery-insecure-transport", true)?;
+    let files = TlsOptions {
+        identity,
+        authorities,
+        is_unchecked,
+        ..TlsOptions::new(&DISCOVERY)
+    };
+    Ok((files, is_bare_secure))
+}
+
+fn dialled(text: &str, is_bare_secure: bool) -> Result<Vec<String>, UsageError> {
+    let scheme = if is_bare_secure { "https" } else { "http" };
     let url = |text: &str| match text.trim() {
         "" => Err(UsageError::new(
             "--discovery-endpoints must not contain empty endpoints",
         )),
-        url if url.starts_with("https://") => Err(UsageError::new(format!(
-            "this version does not speak TLS to a discovery service: {url}"
-        ))),
-        url if url.starts_with("http://") => Ok(url.to_owned()),
-        address => Ok(format!("http://{address}")),
+        url if url.starts_with("http://") || url.starts_with("https://") => Ok(url.to_owned()),
+        address => Ok(format!("{scheme}://{address}")),
     };
     text.split(',').map(url).collect()
 }
@@ -120,6 +151,35 @@ mod tests {
     }
 
     #[test]
+    fn a_registry_is_reached_by_tls_where_a_scheme_or_a_file_says_so() {
+        let with = |more: &[(&'static str, &str)]| {
+            let mut flags = vec![
+                ("discovery-token", "t"),
+                ("discovery-endpoints", "http://a:1,https://b:2,c:3"),
+            ];
+            flags.extend(more);
+            given(&flags).unwrap().unwrap()
+        };
+        let plain = with(&[]);
+        assert_eq!(plain.endpoints, ["http://a:1", "https://b:2", "http://c:3"]);
+        let system = plain.tls.unwrap();
+        assert!(system.authorities.is_none() && !system.is_unchecked);
+        for flag in [
+            ("discovery-cacert", "/ca"),
+            ("discovery-insecure-skip-tls-verify", "true"),
+            ("discovery-insecure-transport", "false"),
+        ] {
+            let found = with(&[flag]);
+            assert_eq!(found.endpoints[2], "https://c:3", "{flag:?}");
+            let tls = found.tls.unwrap();
+            assert_eq!(tls.is_unchecked, flag.0.contains("skip"));
+            assert_eq!(tls.authorities.is_some(), flag.0.contains("cacert"));
+        }
+        let pair = [("discovery-cert", "/c"), ("discovery-key", "/k")];
+        assert!(with(&pair).tls.unwrap().identity.is_some());
+    }
+
+    #[test]
     fn a_domain_is_one_way_to_begin() {
         let read = |flags: &[(&'static str, &str)]| {
             let values = flags.iter().map(|(name, text)| (*name, (*text).to_owned()));
@@ -149,7 +209,10 @@ mod tests {
             ),
             (("discovery-user", "root"), "needs a password"),
             (("discovery-endpoints", "http://a:1,,"), "empty endpoints"),
-            (("discovery-endpoints", "https://a:1"), "does not speak TLS"),
+            (
+                ("discovery-cert", "/c"),
+                "KeyFile and CertFile must both be present[key: , cert: /c]",
+            ),
             (("discovery-endpoints", ""), "must be set"),
         ] {
             let flags = [both[0], both[1], more];

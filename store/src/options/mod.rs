@@ -9,6 +9,7 @@ mod discovery;
 mod features;
 mod file;
 mod flags;
+mod tls;
 mod url;
 mod value;
 
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::tls::PeerTls;
 pub use self::url::ListenUrl;
 pub(crate) use self::url::peer_urls;
 use crate::consensus::peer::{PeerDialer, TcpDialer};
@@ -218,6 +220,8 @@ pub struct StoreOptions {
     pub serve_without_auth: bool,
     /// How connections to other members are made; another way than TCP is for tests.
     pub peer_dialer: Arc<dyn PeerDialer>,
+    /// TLS between members.
+    pub peer_tls: Option<PeerTls>,
 }
 
 impl StoreOptions {
@@ -313,6 +317,7 @@ impl StoreOptions {
             claimed_version: CLAIMED_VERSION.to_owned(),
             serve_without_auth: false,
             peer_dialer: Arc::new(TcpDialer),
+            peer_tls: None,
         }
     }
 }

@@ -18,6 +18,13 @@ pub enum ListenUrl {
         /// TCP port.
         port: u16,
     },
+    /// `https://host:port`, served over TLS.
+    Https {
+        /// Host name or IP address, without the brackets of IPv6.
+        host: String,
+        /// TCP port.
+        port: u16,
+    },
     /// `unix://path`, a socket in the file system.
     Unix {
         /// The socket's path.
@@ -37,7 +44,7 @@ impl ListenUrl {
     /// Reads one address.
     ///
     /// # Errors
-    /// When the scheme is unknown or not served (`https`, `unixs`), or host or port are missing.
+    /// When the scheme is unknown or not served (`unixs`), or host or port are missing.
     pub fn parse(text: &str) -> Result<ListenUrl, UsageError> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(UsageError::new(format!(
@@ -45,15 +52,22 @@ impl ListenUrl {
             )));
         };
         match scheme {
-            "http" => ListenUrl::parse_host_port(text, rest),
+            "http" => {
+                let (host, port) = host_and_port(text, rest)?;
+                Ok(ListenUrl::Http { host, port })
+            }
+            "https" => {
+                let (host, port) = host_and_port(text, rest)?;
+                Ok(ListenUrl::Https { host, port })
+            }
             "unix" if rest.is_empty() => {
                 Err(UsageError::new(format!("missing path in URL: {text}")))
             }
             "unix" => Ok(ListenUrl::Unix {
                 path: PathBuf::from(rest),
             }),
-            "https" | "unixs" => Err(UsageError::new(format!(
-                "this version does not serve TLS: {text}"
+            "unixs" => Err(UsageError::new(format!(
+                "this version does not serve TLS on sockets of the file system: {text}"
             ))),
             _ => Err(UsageError::new(format!(
                 "URL scheme must be http, https, unix, or unixs: {text}"
@@ -81,50 +95,64 @@ impl ListenUrl {
         Ok(urls)
     }
 
-    fn parse_host_port(text: &str, rest: &str) -> Result<ListenUrl, UsageError> {
-        let authority = rest.strip_suffix('/').unwrap_or(rest);
-        if authority.contains('/') {
+    /// Whether it is served over TLS.
+    pub fn is_secure(&self) -> bool {
+        matches!(self, ListenUrl::Https { .. })
+    }
+
+    /// The host, when it has one.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            ListenUrl::Http { host, .. } | ListenUrl::Https { host, .. } => Some(host),
+            ListenUrl::Unix { .. } => None,
+        }
+    }
+}
+
+/// The host (an IPv6 address without its brackets) and port after the scheme of URL `text`.
+fn host_and_port(text: &str, rest: &str) -> Result<(String, u16), UsageError> {
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains('/') {
+        return Err(UsageError::new(format!(
+            "URL must not contain a path: {text}"
+        )));
+    }
+    let Some((host, port)) = authority.rsplit_once(':') else {
+        return Err(UsageError::new(format!(
+            "URL address does not have the form \"host:port\": {text}"
+        )));
+    };
+    let port = port.parse::<u16>().map_err(|_error| {
+        UsageError::new(format!(
+            "URL address does not have the form \"host:port\": {text}"
+        ))
+    })?;
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    let host = match bare {
+        Some(host) => host,
+        None if host.contains(':') => {
             return Err(UsageError::new(format!(
-                "URL must not contain a path: {text}"
+                "IPv6 host needs brackets in URL: {text}"
             )));
         }
-        let Some((host, port)) = authority.rsplit_once(':') else {
-            return Err(UsageError::new(format!(
-                "URL address does not have the form \"host:port\": {text}"
-            )));
-        };
-        let port = port.parse::<u16>().map_err(|_error| {
-            UsageError::new(format!(
-                "URL address does not have the form \"host:port\": {text}"
-            ))
-        })?;
-        let bare = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'));
-        let host = match bare {
-            Some(host) => host,
-            None if host.contains(':') => {
-                return Err(UsageError::new(format!(
-                    "IPv6 host needs brackets in URL: {text}"
-                )));
-            }
-            None => host,
-        };
-        Ok(ListenUrl::Http {
-            host: host.to_owned(),
-            port,
-        })
-    }
+        None => host,
+    };
+    Ok((host.to_owned(), port))
 }
 
 impl fmt::Display for ListenUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ListenUrl::Http { host, port } if host.contains(':') => {
-                write!(f, "http://[{host}]:{port}")
-            }
-            ListenUrl::Http { host, port } => write!(f, "http://{host}:{port}"),
-            ListenUrl::Unix { path } => write!(f, "unix://{}", path.display()),
+        let (scheme, host, port) = match self {
+            ListenUrl::Http { host, port } => ("http", host, port),
+            ListenUrl::Https { host, port } => ("https", host, port),
+            ListenUrl::Unix { path } => return write!(f, "unix://{}", path.display()),
+        };
+        if host.contains(':') {
+            write!(f, "{scheme}://[{host}]:{port}")
+        } else {
+            write!(f, "{scheme}://{host}:{port}")
         }
     }
 }
@@ -150,7 +178,7 @@ fn peer_url(text: &str) -> Option<String> {
             if rest.contains(is_odd) {
                 return None;
             }
-            ListenUrl::parse_host_port(text, rest).ok()?;
+            host_and_port(text, rest).ok()?;
             Some(format!("{scheme}://{rest}"))
         }
         "unix" | "unixs" if !rest.is_empty() => Some(format!("{scheme}://{rest}")),
@@ -204,6 +232,7 @@ mod tests {
             ("http://127.0.0.1:2379", "http://127.0.0.1:2379"),
             ("http://localhost:0/", "http://localhost:0"),
             ("http://[::1]:2379", "http://[::1]:2379"),
+            ("https://[::1]:2380", "https://[::1]:2380"),
             ("unix://socket:1", "unix://socket:1"),
         ] {
             assert_eq!(ListenUrl::parse(text).unwrap().to_string(), shown);
@@ -218,7 +247,6 @@ mod tests {
             "http://127.0.0.1:99999",
             "http://127.0.0.1:1/path",
             "http://::1:2379",
-            "https://127.0.0.1:2379",
             "unixs://socket:1",
             "ftp://127.0.0.1:1",
             "unix://",

@@ -8,6 +8,7 @@ mod membership;
 mod nemesis;
 mod planted;
 mod script;
+mod tls;
 mod triggers;
 mod verdict;
 

@@ -1,4 +1,4 @@
-//! How a connection to a peer URL is made. TLS for peers has its place here.
+//! How a connection to a peer URL is made, over TLS when it is one of https.
 
 use std::fmt;
 use std::io;
@@ -9,6 +9,8 @@ use std::sync::Arc;
 use http::Uri;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
+
+use crate::tls::Tls;
 
 /// A connection to a peer.
 pub trait PeerStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -22,6 +24,15 @@ pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn PeerStream>>> 
 pub trait PeerDialer: fmt::Debug + Send + Sync {
     /// Connects to `host` at `port`.
     fn dial(&self, host: &str, port: u16) -> Dialing;
+}
+
+/// How peers are called; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Dialers {
+    /// Makes the connections.
+    pub(crate) plain: Arc<dyn PeerDialer>,
+    /// TLS over those to URLs of https.
+    pub(crate) tls: Option<Arc<Tls>>,
 }
 
 /// Connections over TCP.
@@ -73,7 +84,7 @@ impl PeerDialer for BoundDialer {
 
 /// Connects to the first of `urls`, from `first` on, that answers; which one it was.
 pub(super) async fn dial_any(
-    dialer: &Arc<dyn PeerDialer>,
+    dialers: &Dialers,
     urls: &[String],
     first: usize,
 ) -> io::Result<(Box<dyn PeerStream>, usize)> {
@@ -81,7 +92,7 @@ pub(super) async fn dial_any(
     for turn in 0..urls.len() {
         let at = first.wrapping_add(turn) % urls.len();
         let Some(url) = urls.get(at) else { continue };
-        match dial_url(dialer, url).await {
+        match dial_url(dialers, url, &["h2"]).await {
             Ok(stream) => return Ok((stream, at)),
             Err(error) => {
                 failure = io::Error::new(error.kind(), format!("{url}: {error}"));
@@ -91,22 +102,33 @@ pub(super) async fn dial_any(
     Err(failure)
 }
 
-/// Connects to `url`.
+/// Connects to `url`; over TLS the protocols `alpn` are offered, if there are some.
 pub(crate) async fn dial_url(
-    dialer: &Arc<dyn PeerDialer>,
+    dialers: &Dialers,
     url: &str,
+    alpn: &[&str],
 ) -> io::Result<Box<dyn PeerStream>> {
     let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, text.to_owned());
     let uri: Uri = url.parse().or(Err(invalid("it is no URL")))?;
-    if uri.scheme_str() != Some("http") {
-        return Err(invalid("only http is spoken between members"));
-    }
+    let tls = match (uri.scheme_str(), &dialers.tls) {
+        (Some("http"), _) => None,
+        (Some("https"), Some(tls)) => Some(tls),
+        (Some("https"), None) => {
+            return Err(invalid(
+                "it is one of https, and this member has no TLS: give it --peer-cert-file, \
+                 --peer-key-file and --peer-trusted-ca-file",
+            ));
+        }
+        _ => return Err(invalid("only http and https are spoken between members")),
+    };
     let (Some(host), Some(port)) = (uri.host(), uri.port_u16()) else {
         return Err(invalid("it has no host and port"));
     };
     // A literal IPv6 address stands in brackets.
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    dialer.dial(host, port).await
+    let stream = dialers.plain.dial(host, port).await?;
+    let Some(tls) = tls else { return Ok(stream) };
+    Ok(Box::new(tls.connect(stream, host, alpn).await?))
 }
 
 #[cfg(test)]
@@ -124,15 +146,21 @@ mod tests {
             format!("http://127.0.0.1:{closed_port}"),
             format!("http://127.0.0.1:{port}"),
         ];
-        let dialer: Arc<dyn PeerDialer> = Arc::new(TcpDialer);
-        let (_stream, used) = dial_any(&dialer, &urls, 0).await.ok().unwrap();
+        let dialers = Dialers {
+            plain: Arc::new(TcpDialer),
+            tls: None,
+        };
+        let (_stream, used) = dial_any(&dialers, &urls, 0).await.ok().unwrap();
         assert_eq!(used, 1);
-        let (_stream, used) = dial_any(&dialer, &urls, 1).await.ok().unwrap();
+        let (_stream, used) = dial_any(&dialers, &urls, 1).await.ok().unwrap();
         assert_eq!(used, 1);
-        let refused = dial_any(&dialer, &urls[..1], 0).await.err().unwrap();
+        let refused = dial_any(&dialers, &urls[..1], 0).await.err().unwrap();
         assert!(refused.to_string().contains(&urls[0]), "{refused}");
         let wrong = ["https://127.0.0.1:1".to_owned()];
-        let refused = dial_any(&dialer, &wrong, 0).await.err().unwrap();
-        assert!(refused.to_string().contains("only http"), "{refused}");
+        let refused = dial_any(&dialers, &wrong, 0).await.err().unwrap();
+        assert!(
+            refused.to_string().contains("--peer-cert-file"),
+            "{refused}"
+        );
     }
 }

@@ -16,7 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tower::service_fn;
 
-use super::dial::{PeerDialer, dial_any};
+use super::dial::{Dialers, dial_any};
 use super::handshake::{Identity, Removed};
 
 /// Bytes a message between members may have.
@@ -64,7 +64,7 @@ impl Link {
         own: Identity,
         id: u64,
         urls: Vec<String>,
-        dialer: &Arc<dyn PeerDialer>,
+        dialers: &Dialers,
         times: LinkTimes,
         removed: Removed,
     ) -> Self {
@@ -72,9 +72,9 @@ impl Link {
         Self {
             own,
             id,
-            calls: channel(&urls, dialer, times),
-            appends: channel(&urls, dialer, times),
-            snapshots: channel(&urls, dialer, times),
+            calls: channel(&urls, dialers, times),
+            appends: channel(&urls, dialers, times),
+            snapshots: channel(&urls, dialers, times),
             urls,
             removed,
         }
@@ -129,20 +129,16 @@ fn client(channel: &Channel) -> PeerClient<Channel> {
         .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
 }
 
-fn channel(
-    urls: &Arc<Mutex<Vec<String>>>,
-    dialer: &Arc<dyn PeerDialer>,
-    times: LinkTimes,
-) -> Channel {
-    let (urls, dialer) = (Arc::clone(urls), Arc::clone(dialer));
+fn channel(urls: &Arc<Mutex<Vec<String>>>, dialers: &Dialers, times: LinkTimes) -> Channel {
+    let (urls, dialers) = (Arc::clone(urls), dialers.clone());
     // The next connection is tried where the last one was made.
     let first = Arc::new(AtomicUsize::new(0));
     let connector = service_fn(move |_: Uri| {
-        let (urls, dialer) = (urls.lock().clone(), Arc::clone(&dialer));
+        let (urls, dialers) = (urls.lock().clone(), dialers.clone());
         let first = Arc::clone(&first);
         async move {
             let start = first.load(Ordering::Relaxed);
-            let (stream, at) = dial_any(&dialer, &urls, start).await?;
+            let (stream, at) = dial_any(&dialers, &urls, start).await?;
             first.store(at, Ordering::Relaxed);
             Ok::<_, io::Error>(TokioIo::new(stream))
         }

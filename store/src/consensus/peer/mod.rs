@@ -26,8 +26,8 @@ use parking_lot::Mutex;
 use self::link::{Link, LinkTimes};
 
 pub(crate) use change::from_request as change_from_request;
-pub(crate) use dial::dial_url;
 pub use dial::{BoundDialer, Dialing, PeerDialer, PeerStream, TcpDialer};
+pub(crate) use dial::{Dialers, dial_url};
 pub(crate) use forward::{Forwarded, LeaderCalls};
 pub use handshake::PEER_PROTOCOL;
 pub(crate) use handshake::{Identity, PROTOCOL as PEER_PROTOCOL_HEADER, Removed};
@@ -39,7 +39,7 @@ pub(crate) use service::PeerCalls;
 #[derive(Debug, Clone)]
 pub(crate) struct Peers {
     own: Identity,
-    dialer: Arc<dyn PeerDialer>,
+    dialers: Dialers,
     times: LinkTimes,
     snapshot_bytes_per_s: Option<u64>,
     links: Arc<Mutex<BTreeMap<u64, Arc<Link>>>>,
@@ -49,12 +49,12 @@ pub(crate) struct Peers {
 impl Peers {
     pub(crate) fn new(
         own: Identity,
-        dialer: Arc<dyn PeerDialer>,
+        dialers: Dialers,
         election_timeout: std::time::Duration,
     ) -> Self {
         Self {
             own,
-            dialer,
+            dialers,
             times: LinkTimes::of(election_timeout),
             snapshot_bytes_per_s: None,
             links: Arc::default(),
@@ -85,7 +85,7 @@ impl Peers {
             self.own,
             id,
             urls.to_vec(),
-            &self.dialer,
+            &self.dialers,
             self.times,
             removed,
         );

@@ -230,7 +230,7 @@ fn options(settings: &Settings) -> Result<StoreOptions, Failure> {
             store.auto_compaction.retention.clone(),
         ),
     ];
-    flags.extend(flags::peer_tls(settings));
+    flags.extend(flags::between_members(settings));
     flags.extend(flags::discovery(settings)?);
     let words = flags
         .into_iter()

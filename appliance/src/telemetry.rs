@@ -21,13 +21,14 @@ pub(crate) enum LogFormat {
     Text,
 }
 
-/// The consensus library says at `info` what only its own authors need.
+/// The consensus library says at `info` what only its own authors need, and warns of each call that
+/// a peer does not answer.
 fn with_quiet_raft(level: &str) -> String {
     let is_wanted = level.contains("openraft") || matches!(level, "debug" | "trace");
     if is_wanted {
         level.to_owned()
     } else {
-        format!("{level},openraft=warn")
+        format!("{level},openraft=error")
     }
 }
 

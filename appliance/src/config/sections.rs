@@ -94,6 +94,9 @@ section! {
         peer_tls: PeerTls = PeerTls::default(),
         /// Where founders meet that do not know each other, instead of `initial_cluster`.
         discovery: Discovery = Discovery::default(),
+        /// How fast a snapshot is sent to a member that fell behind, in bytes a second; 0 is as
+        /// fast as it goes.
+        snapshot_send_rate: ByteSize = ByteSize::new(0),
         /// How large the state may grow before writes are refused; 0 is etcd's 2 GiB.
         quota: ByteSize = ByteSize::new(0),
         /// Forgetting superseded revisions.

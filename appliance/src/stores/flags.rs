@@ -41,9 +41,10 @@ fn path(settings: &Settings, file: &Path) -> String {
     }
 }
 
-/// TLS between members.
-pub(super) fn peer_tls(settings: &Settings) -> Flags {
+/// TLS between members, and how fast snapshots go.
+pub(super) fn between_members(settings: &Settings) -> Flags {
     let tls = &settings.config.store.peer_tls;
+    let rate = settings.config.store.snapshot_send_rate;
     let path = |file: &PathBuf| path(settings, file);
     vec![
         ("--peer-cert-file", path(&tls.cert_file)),
@@ -70,6 +71,7 @@ pub(super) fn peer_tls(settings: &Settings) -> Flags {
         ("--tls-min-version", tls.min_version.clone()),
         ("--tls-max-version", tls.max_version.clone()),
         ("--cipher-suites", tls.cipher_suites.join(",")),
+        ("--snapshot-send-rate", rate.bytes().to_string()),
     ]
 }
 

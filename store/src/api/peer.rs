@@ -1,7 +1,14 @@
 //! The Peer service, on the peer URLs: what other members ask.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::Request as HttpRequest;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response as HttpResponse;
 use futures::{Stream, StreamExt as _};
 use holdfast_proto::peer::v1::peer_server::{Peer, PeerServer};
 use holdfast_proto::peer::v1::{self as proto};
@@ -12,8 +19,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::context::blocking;
 use super::http::members_page;
+use super::messages::{Counted, Passed};
 use crate::apply::LogPosition;
-use crate::consensus::peer::{PEER_MESSAGE_BYTES_MAX, change_from_request, to_refusal};
+use crate::consensus::peer::{PEER_MESSAGE_BYTES_MAX, caller, change_from_request, to_refusal};
 use crate::error::Error;
 use crate::failpoint::{self, Point};
 use crate::lease::LeaseId;
@@ -26,6 +34,36 @@ pub fn peer_routes(member: &Member, stop: CancellationToken) -> Routes {
         .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
     let calls = Routes::new(peer).into_axum_router();
     Routes::from(calls.merge(members_page(member)))
+}
+
+/// The same, with the bytes of requests and answers counted for the members that call.
+pub(super) fn counted(router: Router, member: &Member) -> Router {
+    router.layer(from_fn_with_state(member.clone(), count))
+}
+
+async fn count(
+    State(member): State<Member>,
+    request: HttpRequest<Body>,
+    next: Next,
+) -> HttpResponse {
+    let traffic = caller(request.headers()).and_then(|from| {
+        // Known are those that were let in before: not everybody can have a counter.
+        member.peer_calls().traffics().known(from)
+    });
+    let Some(traffic) = traffic else {
+        return next.run(request).await;
+    };
+    let received = Arc::clone(&traffic);
+    let request = request.map(|body| {
+        Body::new(Counted::new(body, move |passed: Passed| {
+            received.received_bytes.add(passed.bytes);
+        }))
+    });
+    next.run(request).await.map(|body| {
+        Body::new(Counted::new(body, move |passed: Passed| {
+            traffic.sent_bytes.add(passed.bytes);
+        }))
+    })
 }
 
 /// Answers the Peer service.

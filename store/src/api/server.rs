@@ -25,7 +25,7 @@ use super::kv::KvService;
 use super::lease::LeaseService;
 use super::listen::{self, DRAIN_MAX, Listener, Serving};
 use super::maintenance::{MaintenanceService, storage_version};
-use super::peer::peer_routes;
+use super::peer::{counted, peer_routes};
 use super::peer_tls;
 use super::watch::WatchService;
 use crate::error::Error;
@@ -218,7 +218,8 @@ fn client_front(context: &Context) -> Front {
 /// The calls between members, and the HTTP paths of the peer port.
 fn peer_router(context: &Context) -> Router {
     let peers = peer_routes(context.member(), context.stop().clone());
-    http::add_peer_paths(peers.into_axum_router(), context)
+    let peers = counted(peers.into_axum_router(), context.member());
+    http::add_peer_paths(peers, context)
 }
 
 fn member_options(

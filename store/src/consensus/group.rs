@@ -138,7 +138,7 @@ impl Group {
             raft.server_metrics(),
             raft.data_metrics(),
         );
-        let calls = PeerCalls::new(own, raft.clone(), contact, inbox);
+        let calls = PeerCalls::new(own, raft.clone(), contact, peers.traffics().clone(), inbox);
         Ok(Self {
             id,
             raft,
@@ -384,7 +384,9 @@ impl Group {
         let metrics = watched.borrow_watched();
         let matched = metrics.replication.as_ref()?;
         let others = metrics.membership_config.membership().voter_ids();
-        let others = others.filter(|id| *id != self.id && self.leadership.hears(*id));
+        // One that has just stopped was heard lately as well.
+        let others = others
+            .filter(|id| *id != self.id && self.leadership.hears(*id) && self.peers.is_active(*id));
         others.max_by_key(|id| matched.get(id).copied().flatten())
     }
 
@@ -415,16 +417,20 @@ impl Group {
                 if changed == Ok(false) {
                     return Err(Error::Stopped);
                 }
+                if self.leadership.leader() != Some(to) && !self.peers.is_active(to) {
+                    return Ok(false);
+                }
             }
-            Ok(())
+            Ok(true)
         };
         match timeout(patience, moved).await {
-            Ok(Ok(())) => {
+            Ok(Ok(true)) => {
                 tracing::info!(to = format!("{to:x}"), "leadership transfer finished");
                 Ok(())
             }
             Ok(Err(error)) => Err(error),
-            Err(_elapsed) => {
+            // The successor is gone, or takes its time.
+            Ok(Ok(false)) | Err(_) => {
                 tracing::warn!(to = format!("{to:x}"), "leadership transfer took too long");
                 if self.leadership.is_leader() {
                     self.elect_now().await?;

@@ -22,7 +22,7 @@ use tower::service_fn;
 use crate::consensus::peer::{Dialers, TcpDialer, dial_url};
 use crate::datadir::bootstrap::{MEMBERS_MAX, NewCluster};
 use crate::datadir::identity::member_id;
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::tls::{Tls, TlsOptions};
 
 /// Where founders meet.
@@ -274,17 +274,6 @@ async fn connect(discovery: &Discovery, dialers: &Dialers) -> Result<Channel, Tr
         }
     }
     Err(Trouble::Passing(failures.join("; ")))
-}
-
-/// An error with what caused it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 async fn sign_in(

@@ -28,6 +28,15 @@ const DISK_BOUNDS: [f64; 14] = [
     8.192,
 ];
 
+/// Upper bounds of round trips between members, in seconds: from 0.1 ms, doubling.
+const ROUND_TRIP_BOUNDS: [f64; 16] = [
+    0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048,
+    0.4096, 0.8192, 1.6384, 3.2768,
+];
+
+/// Upper bounds of the transfer of snapshots, in seconds: from 0.1 s, doubling.
+const TRANSFER_BOUNDS: [f64; 10] = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2];
+
 /// Upper bounds of the handling of calls, in seconds: those of Prometheus' Go library.
 const HANDLING_BOUNDS: [f64; 11] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -108,6 +117,16 @@ impl Histogram {
     /// Of the handling of calls.
     pub(crate) fn of_handling() -> Histogram {
         Histogram::new(&HANDLING_BOUNDS)
+    }
+
+    /// Of calls between members.
+    pub(crate) fn of_round_trips() -> Histogram {
+        Histogram::new(&ROUND_TRIP_BOUNDS)
+    }
+
+    /// Of snapshots between members.
+    pub(crate) fn of_transfers() -> Histogram {
+        Histogram::new(&TRANSFER_BOUNDS)
     }
 
     pub(crate) fn observe(&self, duration: Duration) {

@@ -270,6 +270,10 @@ fn limits(options: &mut StoreOptions, values: &Values) -> Result<(), UsageError>
     if let Some(text) = get("snapshot-catchup-entries") {
         raft.catch_up_entries = value::number("snapshot-catchup-entries", text)?;
     }
+    if let Some(text) = get(flags::SNAPSHOT_RATE) {
+        let rate: u64 = value::number(flags::SNAPSHOT_RATE, text)?;
+        raft.snapshot_bytes_per_s = (rate > 0).then_some(rate);
+    }
     if let Some(text) = get("pre-vote") {
         raft.pre_vote = value::boolean("pre-vote", text)?;
     }

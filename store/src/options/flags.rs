@@ -50,7 +50,10 @@ const fn boolean(name: &'static str, used: Use) -> Flag {
 /// The hidden flag that overrides the version this store claims.
 pub(super) const CLAIMED_VERSION: &str = "claimed-version";
 
-/// Every flag etcd 3.7 knows, in the order of its help.
+/// Our own flag: bytes a second at which a snapshot is sent to another member.
+pub(super) const SNAPSHOT_RATE: &str = "snapshot-send-rate";
+
+/// Every flag etcd 3.7 knows, in the order of its help, and ours.
 pub(super) const FLAGS: &[Flag] = &[
     text("name", Use::Obeyed),
     text("data-dir", Use::Obeyed),
@@ -169,6 +172,7 @@ pub(super) const FLAGS: &[Flag] = &[
     boolean("version", Use::Obeyed),
     boolean("help", Use::Obeyed),
     boolean("h", Use::Obeyed),
+    text(SNAPSHOT_RATE, Use::Obeyed),
     text(CLAIMED_VERSION, Use::Obeyed),
 ];
 
@@ -177,9 +181,14 @@ pub(super) fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
 }
 
-/// `ETCD_<NAME>` of a flag.
+/// `ETCD_<NAME>` of a flag of etcd, `HOLDFAST_<NAME>` of ours.
 pub(super) fn environment_name(flag: &str) -> String {
-    format!("ETCD_{}", flag.replace('-', "_").to_ascii_uppercase())
+    let whose = if flag == SNAPSHOT_RATE {
+        "HOLDFAST"
+    } else {
+        "ETCD"
+    };
+    format!("{whose}_{}", flag.replace('-', "_").to_ascii_uppercase())
 }
 
 /// Raw values by flag name.

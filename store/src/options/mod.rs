@@ -133,7 +133,8 @@ pub struct RaftOptions {
     pub snapshot_count: u64,
     /// Log entries kept behind a snapshot for members that are a little late.
     pub catch_up_entries: u64,
-    /// Bytes a second at which a snapshot is sent to another member at most (no flag: no limit).
+    /// Bytes a second at which a snapshot is sent to another member at most (our own flag
+    /// `--snapshot-send-rate`); `None`: no limit.
     pub snapshot_bytes_per_s: Option<u64>,
     /// Whether a member asks if it could win before it stands for election.
     pub pre_vote: bool,

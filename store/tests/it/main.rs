@@ -18,6 +18,7 @@ mod cluster_catch_up;
 mod cluster_integrity;
 mod cluster_leader;
 mod cluster_lease;
+mod cluster_metrics;
 mod cluster_peers;
 mod cluster_support;
 mod cluster_tls;

@@ -19,9 +19,10 @@ use crate::failure::Failure;
 pub(super) fn start(level: LogLevel) -> Result<(), Failure> {
     let filter = match level {
         LogLevel::Debug => "debug",
-        // Consensus tells its inner life at this level; our own lines say what changed.
-        LogLevel::Info => "info,openraft=warn",
-        LogLevel::Warn => "warn",
+        // Consensus tells its inner life at this level, and warns of each call that a peer does not
+        // answer; our own lines say once what changed.
+        LogLevel::Info => "info,openraft=error",
+        LogLevel::Warn => "warn,openraft=error",
         LogLevel::Error => "error",
     };
     tracing_subscriber::fmt()

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::super::context::Context;
 use super::super::maintenance::storage_version;
+use super::peer_metrics;
 use crate::member::MemberStatus;
 use crate::metrics::{CONTENT_TYPE, Exposition};
 
@@ -51,6 +52,7 @@ fn member(context: &Context, out: &mut Exposition) {
         context.member().leases_expired(),
     );
     known_members(context, &status, out);
+    peer_metrics::write(context, out);
     features(context, out);
     database(context, &status, out);
     let id = format!("{:x}", status.member_id.0);

@@ -3,6 +3,7 @@
 mod health;
 mod metrics;
 mod peer;
+mod peer_metrics;
 
 use std::time::Duration;
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use openraft::base::BoxStream;
-use openraft::errors::{RPCError, Timeout};
+use openraft::errors::RPCError;
 use openraft::network::RPCTypes;
 use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
 use tonic::{Status, Streaming};
 
 use super::super::types::TypeConfig;
 use super::link::Link;
-use super::network::{failure, malformed};
+use super::network::{failure, late, malformed};
 use super::wire;
 use crate::failpoint::{self, Point};
 use holdfast_proto::peer::v1 as proto;
@@ -42,7 +42,7 @@ pub(super) async fn stream(
         Ok(Err(status)) => {
             return Err(failure(link, &status, RPCTypes::AppendEntries, patience));
         }
-        Err(_elapsed) => return Err(late(link, patience)),
+        Err(_elapsed) => return Err(late(link, RPCTypes::AppendEntries, patience)),
     };
     let answers = Inbound {
         link: Arc::clone(link),
@@ -113,11 +113,14 @@ impl Inbound {
                 Ok(message) => break message,
                 // Nothing was asked meanwhile.
                 Err(_) if self.flight.owed.load(Ordering::Acquire) == 0 => {}
-                Err(_elapsed) => return Some(Err(late(&self.link, STALL))),
+                Err(_elapsed) => {
+                    return Some(Err(late(&self.link, RPCTypes::AppendEntries, STALL)));
+                }
             }
         };
         Some(match message {
             Ok(Some(response)) => {
+                self.link.traffic.answered();
                 self.flight.owed.fetch_sub(1, Ordering::AcqRel);
                 self.flight.places.add_permits(1);
                 wire::from_append_response(response).map_err(|error| malformed(&self.link, &error))
@@ -130,13 +133,4 @@ impl Inbound {
             Err(status) => Err(failure(&self.link, &status, RPCTypes::AppendEntries, STALL)),
         })
     }
-}
-
-fn late(link: &Link, patience: Duration) -> RPCError<TypeConfig> {
-    RPCError::Timeout(Timeout {
-        action: RPCTypes::AppendEntries,
-        id: link.own.member.0,
-        target: link.id,
-        timeout: patience,
-    })
 }

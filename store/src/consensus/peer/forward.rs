@@ -196,7 +196,10 @@ async fn call<T>(
 ) -> Forwarded<T> {
     let answer = call.await.inspect_err(|status| link.note(status));
     match answer {
-        Ok(response) => Forwarded::Answered(response.into_inner()),
+        Ok(response) => {
+            link.traffic.answered();
+            Forwarded::Answered(response.into_inner())
+        }
         Err(status) if is_unsent(&status) => {
             tracing::debug!(%status, "a call did not reach the leader");
             Forwarded::NotTaken(Error::NoLeader)

@@ -23,6 +23,11 @@ const REMOVED: &str = "holdfast-removed";
 /// A refused caller calls again and again; it is logged this often.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
+/// Who calls, as the caller says; nothing is checked.
+pub(crate) fn caller(headers: &http::HeaderMap) -> Option<u64> {
+    u64::from_str_radix(headers.get(FROM)?.to_str().ok()?, 16).ok()
+}
+
 /// This member's end of every call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity {

@@ -18,6 +18,7 @@ use tower::service_fn;
 
 use super::dial::{Dialers, dial_any};
 use super::handshake::{Identity, Removed};
+use super::traffic::{Metered, Traffic};
 
 /// Bytes a message between members may have.
 pub(crate) const PEER_MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -47,7 +48,16 @@ impl LinkTimes {
     }
 }
 
-/// The way to one peer; cheap to clone through its `Arc`.
+/// How one peer is reached.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub(super) urls: Arc<Mutex<Vec<String>>>,
+    pub(super) dialers: Dialers,
+    pub(super) times: LinkTimes,
+    pub(super) traffic: Arc<Traffic>,
+}
+
+/// The connections to one peer; cheap to clone through its `Arc`.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) own: Identity,
@@ -57,32 +67,28 @@ pub(crate) struct Link {
     appends: Channel,
     snapshots: Channel,
     removed: Removed,
+    pub(super) traffic: Arc<Traffic>,
 }
 
 impl Link {
-    pub(super) fn new(
-        own: Identity,
-        id: u64,
-        urls: Vec<String>,
-        dialers: &Dialers,
-        times: LinkTimes,
-        removed: Removed,
-    ) -> Self {
-        let urls = Arc::new(Mutex::new(urls));
+    pub(super) fn new(own: Identity, id: u64, way: Way, removed: Removed) -> Self {
         Self {
             own,
             id,
-            calls: channel(&urls, dialers, times),
-            appends: channel(&urls, dialers, times),
-            snapshots: channel(&urls, dialers, times),
-            urls,
+            calls: channel(&way),
+            appends: channel(&way),
+            snapshots: channel(&way),
+            urls: way.urls,
             removed,
+            traffic: way.traffic,
         }
     }
 
-    /// Looks at a failed call: the peer may have said that this member has been removed.
+    /// Looks at a failed call: the peer may be gone, or have said that this member has been
+    /// removed.
     pub(super) fn note(&self, status: &Status) {
         self.removed.note(status);
+        self.traffic.failed(status);
     }
 
     /// The peer is reached at other URLs from the next connection on.
@@ -129,18 +135,19 @@ fn client(channel: &Channel) -> PeerClient<Channel> {
         .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX)
 }
 
-fn channel(urls: &Arc<Mutex<Vec<String>>>, dialers: &Dialers, times: LinkTimes) -> Channel {
-    let (urls, dialers) = (Arc::clone(urls), dialers.clone());
+fn channel(way: &Way) -> Channel {
+    let (urls, dialers) = (Arc::clone(&way.urls), way.dialers.clone());
+    let (times, traffic) = (way.times, Arc::clone(&way.traffic));
     // The next connection is tried where the last one was made.
     let first = Arc::new(AtomicUsize::new(0));
     let connector = service_fn(move |_: Uri| {
         let (urls, dialers) = (urls.lock().clone(), dialers.clone());
-        let first = Arc::clone(&first);
+        let (first, traffic) = (Arc::clone(&first), Arc::clone(&traffic));
         async move {
             let start = first.load(Ordering::Relaxed);
-            let (stream, at) = dial_any(&dialers, &urls, start).await?;
+            let (inner, at) = dial_any(&dialers, &urls, start).await?;
             first.store(at, Ordering::Relaxed);
-            Ok::<_, io::Error>(TokioIo::new(stream))
+            Ok::<_, io::Error>(TokioIo::new(Metered { inner, traffic }))
         }
     });
     // The address only fills the `:authority` of the requests; the connector knows the URLs.

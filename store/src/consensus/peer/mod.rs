@@ -16,6 +16,7 @@ mod receive;
 mod refusal;
 mod send;
 mod service;
+mod traffic;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -23,17 +24,18 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use self::link::{Link, LinkTimes};
+use self::link::{Link, LinkTimes, Way};
 
 pub(crate) use change::from_request as change_from_request;
 pub use dial::{BoundDialer, Dialing, PeerDialer, PeerStream, TcpDialer};
 pub(crate) use dial::{Dialers, dial_url};
 pub(crate) use forward::{Forwarded, LeaderCalls};
 pub use handshake::PEER_PROTOCOL;
-pub(crate) use handshake::{Identity, PROTOCOL as PEER_PROTOCOL_HEADER, Removed};
+pub(crate) use handshake::{Identity, PROTOCOL as PEER_PROTOCOL_HEADER, Removed, caller};
 pub(crate) use link::PEER_MESSAGE_BYTES_MAX;
 pub(crate) use refusal::to_refusal;
 pub(crate) use service::PeerCalls;
+pub(crate) use traffic::{Traffic, Traffics, Transfers};
 
 /// All peers that this member has spoken to; cheap to clone.
 #[derive(Debug, Clone)]
@@ -43,6 +45,7 @@ pub(crate) struct Peers {
     times: LinkTimes,
     snapshot_bytes_per_s: Option<u64>,
     links: Arc<Mutex<BTreeMap<u64, Arc<Link>>>>,
+    traffics: Traffics,
     removed: Removed,
 }
 
@@ -58,6 +61,7 @@ impl Peers {
             times: LinkTimes::of(election_timeout),
             snapshot_bytes_per_s: None,
             links: Arc::default(),
+            traffics: Traffics::default(),
             removed: Removed::default(),
         }
     }
@@ -66,6 +70,17 @@ impl Peers {
     pub(crate) fn with_snapshot_rate(mut self, bytes_per_s: Option<u64>) -> Self {
         self.snapshot_bytes_per_s = bytes_per_s;
         self
+    }
+
+    /// Whether the last call of member `id` was answered.
+    pub(crate) fn is_active(&self, id: u64) -> bool {
+        let traffic = self.traffics.known(id);
+        traffic.is_some_and(|traffic| traffic.is_active())
+    }
+
+    /// What went to and came from each peer.
+    pub(crate) fn traffics(&self) -> &Traffics {
+        &self.traffics
     }
 
     /// Returns once a peer said that this member has been removed.
@@ -80,16 +95,13 @@ impl Peers {
             link.move_to(urls);
             return Arc::clone(link);
         }
-        let removed = self.removed.clone();
-        let link = Link::new(
-            self.own,
-            id,
-            urls.to_vec(),
-            &self.dialers,
-            self.times,
-            removed,
-        );
-        let link = Arc::new(link);
+        let way = Way {
+            urls: Arc::new(Mutex::new(urls.to_vec())),
+            dialers: self.dialers.clone(),
+            times: self.times,
+            traffic: self.traffics.of(id),
+        };
+        let link = Arc::new(Link::new(self.own, id, way, self.removed.clone()));
         links.insert(id, Arc::clone(&link));
         link
     }

@@ -16,6 +16,7 @@ use openraft::raft::{
 };
 use openraft::type_config::alias::SnapshotOf;
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::super::snapshot::RaftSnapshot;
@@ -72,6 +73,17 @@ pub(super) fn failure(
     }
 }
 
+/// No answer within `patience`.
+pub(super) fn late(link: &Link, action: RPCTypes, patience: Duration) -> RPCError<TypeConfig> {
+    link.traffic.lost("no answer in time");
+    RPCError::Timeout(Timeout {
+        action,
+        id: link.own.member.0,
+        target: link.id,
+        timeout: patience,
+    })
+}
+
 pub(super) fn malformed(link: &Link, error: &wire::Malformed) -> RPCError<TypeConfig> {
     let text = format!("member {:x}: {error}", link.id);
     RPCError::Unreachable(Unreachable::from_string(text))
@@ -88,14 +100,12 @@ async fn within<T>(
     call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> RpcResult<T> {
     match tokio::time::timeout(patience, call).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Ok(response)) => {
+            link.traffic.answered();
+            Ok(response.into_inner())
+        }
         Ok(Err(status)) => Err(failure(link, &status, action, patience)),
-        Err(_elapsed) => Err(RPCError::Timeout(Timeout {
-            action,
-            id: link.own.member.0,
-            target: link.id,
-            timeout: patience,
-        })),
+        Err(_elapsed) => Err(late(link, action, patience)),
     }
 }
 
@@ -109,7 +119,9 @@ async fn probe(
     failpoint::pause(Point::RaftBeforeLeaderSend).await;
     let mut client = link.calls();
     let call = client.probe(link.request_within(message, patience));
+    let begin = Instant::now();
     let response = within(link, patience, RPCTypes::AppendEntries, call).await?;
+    link.traffic.round_trips.observe(begin.elapsed());
     wire::from_append_response(response).map_err(|error| malformed(link, &error))
 }
 
@@ -209,7 +221,11 @@ impl RaftNetworkV2<TypeConfig> for Network {
             }
         };
         let work = send::send(&self.link, vote, cargo, self.snapshot_bytes_per_s);
-        send::unless_cancelled(work, cancel).await
+        let begin = Instant::now();
+        let sent = send::unless_cancelled(work, cancel).await;
+        let tally = &self.link.traffic.snapshots_sent;
+        tally.note(sent.is_ok(), begin.elapsed());
+        sent
     }
 
     async fn transfer_leader(

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
 use super::super::membership::decode_membership;
@@ -92,6 +93,18 @@ impl PeerCalls {
 
     /// Takes a snapshot of the leader `from` and installs it.
     pub(crate) async fn snapshot(
+        &self,
+        from: u64,
+        inbound: Streaming<proto::SnapshotRequest>,
+    ) -> Result<proto::SnapshotResponse, Status> {
+        let begin = Instant::now();
+        let received = self.receive(from, inbound).await;
+        let tally = &self.traffics().of(from).snapshots_received;
+        tally.note(received.is_ok(), begin.elapsed());
+        received
+    }
+
+    async fn receive(
         &self,
         from: u64,
         mut inbound: Streaming<proto::SnapshotRequest>,

@@ -18,6 +18,7 @@ use super::super::machine::Machine;
 use super::super::types::TypeConfig;
 use super::handshake::{Identity, RefusalLog};
 use super::receive::Inbox;
+use super::traffic::Traffics;
 use super::wire::{self, Malformed};
 use crate::failpoint::{self, Point};
 
@@ -28,6 +29,7 @@ pub(crate) struct PeerCalls {
     pub(super) raft: Raft<TypeConfig, Machine>,
     pub(super) inbox: Arc<Inbox>,
     contact: Arc<Contact>,
+    traffics: Traffics,
     refused: Arc<RefusalLog>,
 }
 
@@ -51,6 +53,7 @@ impl PeerCalls {
         own: Identity,
         raft: Raft<TypeConfig, Machine>,
         contact: Arc<Contact>,
+        traffics: Traffics,
         inbox: PathBuf,
     ) -> Self {
         Self {
@@ -58,6 +61,7 @@ impl PeerCalls {
             raft,
             inbox: Arc::new(Inbox::new(inbox)),
             contact,
+            traffics,
             refused: Arc::default(),
         }
     }
@@ -72,10 +76,16 @@ impl PeerCalls {
         is_removed: impl FnOnce(u64) -> bool,
     ) -> Result<u64, Status> {
         let checked = self.own.check(metadata, is_removed);
-        if let Err(status) = &checked {
-            self.refused.note(status, Instant::now());
+        match &checked {
+            Ok(from) => drop(self.traffics.of(*from)),
+            Err(status) => self.refused.note(status, Instant::now()),
         }
         checked
+    }
+
+    /// What went to and came from the other members.
+    pub(crate) fn traffics(&self) -> &Traffics {
+        &self.traffics
     }
 
     /// The entries of the leader `from`; answers in the order of the requests.

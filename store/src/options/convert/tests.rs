@@ -180,11 +180,17 @@ fn what_bounds_a_cluster_is_read_from_etcds_flags() {
         "--max-learners=2",
         "--force-new-cluster",
         "--snapshot-catchup-entries=7",
+        "--snapshot-send-rate=1000000",
     ];
     let (options, warnings) = run(&flags, &[]);
     assert!(!options.cluster.is_reconfig_strict && warnings.is_empty());
     assert!(options.cluster.is_forced_alone);
     assert_eq!(options.cluster.learners_max, 2);
     assert_eq!(options.raft.catch_up_entries, 7);
+    assert_eq!(options.raft.snapshot_bytes_per_s, Some(1_000_000));
+    let (options, _) = run(&[], &[("HOLDFAST_SNAPSHOT_SEND_RATE", "7")]);
+    assert_eq!(options.raft.snapshot_bytes_per_s, Some(7));
+    let (options, _) = run(&["--snapshot-send-rate=0"], &[]);
+    assert_eq!(options.raft.snapshot_bytes_per_s, None);
     assert!(read(&["--max-learners=-1"], &[]).is_err());
 }

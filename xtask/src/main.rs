@@ -1,5 +1,6 @@
-//! Developer commands: `cargo xtask tidy` holds the sources to the architecture, and
-//! `cargo xtask bench` compares the store with real etcd on the same machine.
+//! Developer commands: `cargo xtask tidy` holds the sources to the architecture,
+//! `cargo xtask bench` compares the store with real etcd on the same machine, and
+//! `cargo xtask long` runs the tests for hours rather than minutes.
 
 use std::process::ExitCode;
 
@@ -7,6 +8,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod long;
 mod tidy;
 
 /// Developer commands of the workspace.
@@ -23,11 +25,14 @@ enum Command {
     Tidy,
     /// Compare the store with real etcd on this machine and print a table of ratios.
     Bench(bench::BenchArguments),
+    /// Run the long form of the tests, clusters under random faults included.
+    Long(long::LongArguments),
 }
 
 fn main() -> Result<ExitCode> {
     match Arguments::parse().command {
         Command::Tidy => tidy::run(),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Long(arguments) => long::run(&arguments),
     }
 }

@@ -1,11 +1,14 @@
 //! Several members: what operators and clients see of ours and of real etcd, and what they survive.
 
+mod clocks;
 mod faults;
 mod lifecycle;
 mod load;
 mod membership;
 mod nemesis;
+mod partitions;
 mod script;
+mod transfer;
 mod verdict;
 
 use std::time::Duration;

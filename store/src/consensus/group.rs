@@ -8,6 +8,7 @@ use openraft::async_runtime::WatchReceiver as _;
 use openraft::errors::{
     ClientWriteError, ForwardReason, InitializeError, LinearizableReadError, RaftError,
 };
+use openraft::impls::ProgressResponder;
 use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
 use tokio::time::timeout;
 
@@ -263,21 +264,42 @@ impl Group {
         }
         match self.raft.client_write(proposal).await {
             Ok(written) => Ok((written.data, to_position(&written.log_id))),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
+            Err(RaftError::APIError(error)) => Err(self.not_written(error)),
+            Err(RaftError::Fatal(_)) => Err(Error::Stopped),
+        }
+    }
+
+    /// The same, unless this member does not lead in `term` any more.
+    pub(crate) async fn write_in_term(
+        &self,
+        proposal: Proposal,
+        term: u64,
+    ) -> Result<(Outcome, LogPosition), Error> {
+        let (responder, written) = ProgressResponder::complete_only();
+        let request = self.raft.write(proposal).with_leader(term);
+        let sent = request.responder(responder).await;
+        sent.or(Err(Error::Stopped))?;
+        match written.await {
+            Ok(Ok(written)) => Ok((written.data, to_position(&written.log_id))),
+            Ok(Err(error)) => Err(self.not_written(error)),
+            Err(_) => Err(Error::Stopped),
+        }
+    }
+
+    fn not_written(&self, error: ClientWriteError<TypeConfig>) -> Error {
+        match error {
+            ClientWriteError::ForwardToLeader(forward) => {
                 let is_known = forward.leader_id.is_some_and(|leader| leader != self.id);
-                Err(match forward.reason {
+                match forward.reason {
                     ForwardReason::NotLeader if is_known => Error::NotLeader,
                     _ => Error::NoLeader,
-                })
+                }
             }
-            Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => {
-                Err(Error::TimeoutDueToLeaderFail)
-            }
-            Err(RaftError::APIError(error)) => Err(Error::Io {
+            ClientWriteError::LogEntryDiscarded(_) => Error::TimeoutDueToLeaderFail,
+            error => Error::Io {
                 doing: "propose",
                 source: io::Error::other(error),
-            }),
-            Err(RaftError::Fatal(_)) => Err(Error::Stopped),
+            },
         }
     }
 

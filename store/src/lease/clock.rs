@@ -58,6 +58,8 @@ struct Timing {
 
 #[derive(Debug, Default)]
 struct Primary {
+    /// The term that this member leads in.
+    term: u64,
     timings: BTreeMap<LeaseId, Timing>,
     by_look: BTreeSet<(Instant, LeaseId)>,
     by_checkpoint: BTreeSet<(Instant, LeaseId)>,
@@ -98,12 +100,21 @@ impl LeaseClock {
         ttl_s.max(self.options.ttl_min_s)
     }
 
-    /// This member leads now: every lease gets its time left plus `extend`.
+    /// This member leads now, in `term`: every lease gets its time left plus `extend`.
     ///
     /// `leases` are asked for while no change can be observed, so that none falls in between.
-    pub fn promote(&self, now: Instant, extend: Duration, leases: impl FnOnce() -> Vec<LeaseInfo>) {
+    pub fn promote(
+        &self,
+        term: u64,
+        now: Instant,
+        extend: Duration,
+        leases: impl FnOnce() -> Vec<LeaseInfo>,
+    ) {
         let mut guard = self.primary.lock();
-        let mut primary = Primary::default();
+        let mut primary = Primary {
+            term,
+            ..Primary::default()
+        };
         for lease in leases() {
             let left_s = if lease.checkpoint_ttl_s > 0 {
                 lease.checkpoint_ttl_s
@@ -135,9 +146,10 @@ impl LeaseClock {
         *self.primary.lock() = None;
     }
 
-    /// Whether this member leads, as far as leases are concerned.
-    pub fn is_primary(&self) -> bool {
-        self.primary.lock().is_some()
+    /// The term whose leases are timed here. In a later one somebody else may have renewed them:
+    /// what this clock says holds for this term only.
+    pub fn term(&self) -> Option<u64> {
+        self.primary.lock().as_ref().map(|primary| primary.term)
     }
 
     /// Follows a change of the replicated state; wire it to `EventSink::lease_changed`.
@@ -281,7 +293,7 @@ mod tests {
 
     fn leader(now: Instant, leases: &[LeaseInfo]) -> LeaseClock {
         let clock = LeaseClock::new(LeaseClockOptions::default());
-        clock.promote(now, Duration::ZERO, || leases.to_vec());
+        clock.promote(1, now, Duration::ZERO, || leases.to_vec());
         clock
     }
 
@@ -328,7 +340,7 @@ mod tests {
     fn a_new_leader_goes_on_from_the_checkpoint() {
         let now = Instant::now();
         let clock = LeaseClock::new(LeaseClockOptions::default());
-        clock.promote(now, Duration::from_secs(1), || {
+        clock.promote(1, now, Duration::from_secs(1), || {
             vec![info(1, 1000, 400), info(2, 1000, 0)]
         });
         assert_eq!(

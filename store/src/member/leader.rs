@@ -30,7 +30,7 @@ impl Member {
     /// Starts the lease's time anew, on the leader: its granted time to live in seconds.
     ///
     /// # Errors
-    /// `LeaseNotFound`; `Timeout` when no leader answered.
+    /// `LeaseNotFound`; `NoLeader` when there is none, `Timeout` when it did not answer.
     pub async fn renew_lease(&self, id: LeaseId) -> Result<i64, Error> {
         self.with_leader(
             || self.renew_lease_here(id),
@@ -45,12 +45,8 @@ impl Member {
     /// `LeaseNotFound`; `NotLeader`.
     pub(crate) async fn renew_lease_here(&self, id: LeaseId) -> Result<i64, Error> {
         self.check_alive()?;
-        if !self.is_leader() {
-            return Err(Error::NotLeader);
-        }
-        // Confirms leadership, and everything acknowledged is applied.
-        self.linearizable().await?;
         let leases = self.leases();
+        self.confirm_clock().await?;
         if leases.has_checkpoint(id) {
             let checkpoint = LeaseCheckpoint {
                 id: id.0,
@@ -67,7 +63,7 @@ impl Member {
     /// The time left of a lease, from the leader's clock; `None` when there is no such lease.
     ///
     /// # Errors
-    /// `Timeout` when no leader answered.
+    /// `NoLeader` when there is none, `Timeout` when it did not answer.
     pub async fn lease_time(&self, id: LeaseId, keys: bool) -> Result<Option<LeaseTime>, Error> {
         self.with_leader(
             || self.lease_time_here(id, keys),
@@ -93,10 +89,7 @@ impl Member {
         keys: bool,
     ) -> Result<Option<LeaseTime>, Error> {
         self.check_alive()?;
-        if !self.is_leader() {
-            return Err(Error::NotLeader);
-        }
-        self.linearizable().await?;
+        self.confirm_clock().await?;
         let Some(lease) = self.state().lease(id) else {
             return Ok(None);
         };
@@ -108,6 +101,13 @@ impl Member {
             granted_ttl_s: lease.granted_ttl_s,
             keys: if keys { lease.keys } else { Vec::new() },
         }))
+    }
+
+    /// Confirms that the clock of the leases here is the one that counts, and that everything
+    /// acknowledged is applied: not that of a term that is over.
+    async fn confirm_clock(&self) -> Result<(), Error> {
+        let term = self.leases().term().ok_or(Error::NotLeader)?;
+        self.confirm_lead(term).await
     }
 
     /// Confirms with a quorum that this member leads in `term`, now and not only some time ago.
@@ -217,6 +217,7 @@ impl Member {
         };
         match timeout(patience, attempts).await {
             Ok(result) => result,
+            Err(_elapsed) if self.leader().is_none() => Err(self.explain(Error::NoLeader)),
             Err(_elapsed) => Err(self.explain(Error::Timeout)),
         }
     }

@@ -485,7 +485,7 @@ async fn lead(member: &Member, is_begun: bool, queues: tasks::Queues) -> Result<
     inner.group.recovered(LEAD_PATIENCE).await?;
     tasks::spawn(member, queues);
     member.linearizable().await?;
-    member.promote_leases();
+    member.promote_leases(member.term());
     tasks::publish(member).await
 }
 

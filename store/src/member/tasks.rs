@@ -120,16 +120,17 @@ async fn expire_leases(member: Member) {
     loop {
         ticks.tick().await;
         let leases = &member.inner.leases;
-        if !leases.is_primary() {
+        let Some(term) = leases.term() else {
             continue;
-        }
+        };
         let due = leases.due(Instant::now(), REVOKES_MAX);
         let checkpoints = leases.checkpoints_due(Instant::now(), CHECKPOINTS_MAX);
         if due.is_empty() && checkpoints.is_empty() {
             continue;
         }
-        // A process that was paused may have lost the lead meanwhile: ask before deciding.
-        if member.linearizable().await.is_err() {
+        // A process that was paused may have lost the lead meanwhile, and whoever leads now has
+        // renewed the leases: ask before deciding, and let nothing into the log of another term.
+        if member.confirm_lead(term).await.is_err() {
             continue;
         }
         if !checkpoints.is_empty() {
@@ -143,12 +144,13 @@ async fn expire_leases(member: Member) {
             let request = Request::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
             report(
                 "record lease times",
-                member.propose(request).await.map(drop),
+                member.propose_in_term(request, term).await.map(drop),
             );
         }
         for group in due.chunks(REVOKES_PENDING_MAX) {
             let revokes = group.iter().map(|id| {
-                member.propose(Request::LeaseRevoke(rpc::LeaseRevokeRequest { id: id.0 }))
+                let revoke = rpc::LeaseRevokeRequest { id: id.0 };
+                member.propose_in_term(Request::LeaseRevoke(revoke), term)
             });
             for result in futures::future::join_all(revokes).await {
                 match result {
@@ -159,7 +161,8 @@ async fn expire_leases(member: Member) {
                             .leases_expired
                             .fetch_add(1, Ordering::Relaxed);
                     }
-                    Err(Error::LeaseNotFound) => {}
+                    // Gone, or another leader's.
+                    Err(Error::LeaseNotFound | Error::NotLeader | Error::NoLeader) => {}
                     Err(error) => report("revoke an expired lease", Err(error)),
                 }
             }
@@ -227,10 +230,11 @@ async fn watch_leader(member: Member) {
         }
         if now.0.is_some() {
             inner.tallies.leader_changes.fetch_add(1, Ordering::Relaxed);
+            *inner.tallies.elected.lock() = Some(Instant::now());
         }
         last = now;
         if now.0 == Some(inner.member_id.0) {
-            member.promote_leases();
+            member.promote_leases(now.1);
         } else {
             inner.leases.demote();
         }
@@ -268,13 +272,13 @@ async fn watch_damage(member: Member) {
 }
 
 impl Member {
-    /// Starts the time of all leases anew: this member leads.
-    pub(super) fn promote_leases(&self) {
+    /// Starts the time of all leases anew: this member leads in `term`.
+    pub(super) fn promote_leases(&self, term: u64) {
         let inner = &self.inner;
         let extension = inner.options.election_timeout;
-        inner
-            .leases
-            .promote(Instant::now(), extension, || inner.state.lease_infos());
+        inner.leases.promote(term, Instant::now(), extension, || {
+            inner.state.lease_infos()
+        });
     }
 
     /// Raises NOSPACE for the whole cluster, in the background, unless it is raised already: by

@@ -1,12 +1,15 @@
 //! Several members: what operators and clients see of ours and of real etcd, and what they survive.
 
+mod asked;
 mod clocks;
 mod faults;
 mod lifecycle;
 mod load;
+mod losses;
 mod membership;
 mod nemesis;
 mod partitions;
+mod paused;
 mod script;
 mod transfer;
 mod verdict;

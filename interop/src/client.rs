@@ -13,6 +13,8 @@ use tonic::transport::{Channel, Endpoint};
 
 /// No single call of a test may take longer.
 const CALL_MAX: Duration = Duration::from_secs(30);
+/// How long a member may take to say how it is.
+const STATUS_MAX: Duration = Duration::from_secs(2);
 
 /// Clients of every etcd service a test calls.
 #[derive(Debug, Clone)]
@@ -59,6 +61,16 @@ impl Client {
             .await?
             .into_inner())
     }
+}
+
+/// What a member says of itself, if it answers soon.
+pub async fn status(endpoint: &str) -> Option<rpc::StatusResponse> {
+    let asked = async {
+        let mut client = Client::connect(endpoint).await.ok()?;
+        let answer = client.maintenance.status(rpc::StatusRequest {});
+        Some(answer.await.ok()?.into_inner())
+    };
+    tokio::time::timeout(STATUS_MAX, asked).await.ok()?
 }
 
 /// The request with the time limit of a test's call.

@@ -1,19 +1,23 @@
-//! Several members of one cluster on free loopback ports: real etcd or ours, with the same flags.
+//! Several members of one cluster: real etcd or ours, with the same flags, on loopback or in
+//! network namespaces; with links between them that can be cut, when that is asked for.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use rustix::process::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::etcdctl::Etcdctl;
+use crate::failpoints::Failpoints;
+use crate::mesh::{self, Links, Mesh};
 use crate::peers::{Peer, Peers};
 use crate::process::Process;
 use crate::server::Kind;
-use crate::{holdfast, http, ports, wait};
+use crate::{holdfast, hosts, http, ports, wait};
 
 /// What a member says once it serves.
 const READY: &str = "ready to serve client requests";
@@ -26,17 +30,38 @@ pub struct Cluster {
     nodes: Vec<Node>,
     /// Further flags of every member.
     pub flags: Vec<String>,
+    network: Network,
     /// Whether the members reach each other by https; the flags say with which certificates.
     pub is_secure: bool,
+    /// Whether the program must have failpoints.
+    has_failpoints: bool,
     folder: TempDir,
+}
+
+/// What is between the members.
+#[derive(Debug)]
+enum Network {
+    /// Loopback.
+    Direct,
+    /// A proxy in front of each, on loopback.
+    Mesh(Mesh),
+    /// A host for each, with packet filters.
+    Hosts(Links),
 }
 
 /// One member: its place, and its process while it runs.
 #[derive(Debug)]
 struct Node {
     name: String,
-    client_port: u16,
-    peer_port: u16,
+    client: SocketAddr,
+    /// Where its peers reach it: itself, or a proxy.
+    front: SocketAddr,
+    /// Where it listens for them.
+    behind: SocketAddr,
+    /// Where its failpoints are driven, if it has any.
+    failpoints: SocketAddr,
+    /// Words before its command line, for example `ip netns exec <name>`.
+    prefix: Vec<String>,
     process: Option<Process>,
 }
 
@@ -52,6 +77,53 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// As [`Cluster::start`], with a link between every two members.
+    ///
+    /// # Errors
+    /// When one does not come up; its log is part of the error.
+    pub fn start_linked(peers: &Peers, kind: Kind, size: usize, flags: &[&str]) -> Result<Self> {
+        let mut cluster = Self::plan(peers, kind, 0, flags)?;
+        let gate = "--feature-gates=SetMemberLocalAddr=true";
+        cluster.flags.push(gate.to_owned());
+        cluster.network = Network::Mesh(Mesh::new()?);
+        cluster.start_more(size)?;
+        Ok(cluster)
+    }
+
+    /// As [`Cluster::start_linked`], of a build of ours that has failpoints.
+    ///
+    /// # Errors
+    /// When one does not come up; its log is part of the error.
+    pub fn start_with_failpoints(peers: &Peers, size: usize, flags: &[&str]) -> Result<Self> {
+        let mut cluster = Self::plan(peers, Kind::Holdfast, 0, flags)?;
+        let gate = "--feature-gates=SetMemberLocalAddr=true";
+        cluster.flags.push(gate.to_owned());
+        cluster.network = Network::Mesh(Mesh::new()?);
+        cluster.has_failpoints = true;
+        cluster.start_more(size)?;
+        Ok(cluster)
+    }
+
+    /// As [`Cluster::start_linked`], each member on a host of its own ([`hosts::enter`]).
+    ///
+    /// # Errors
+    /// When one does not come up; its log is part of the error.
+    pub fn start_on_hosts(peers: &Peers, kind: Kind, size: usize, flags: &[&str]) -> Result<Self> {
+        let mut cluster = Self::plan(peers, kind, 0, flags)?;
+        hosts::make_bridge()?;
+        cluster.network = Network::Hosts(Links::new(true));
+        cluster.start_more(size)?;
+        Ok(cluster)
+    }
+
+    fn start_more(&mut self, size: usize) -> Result<()> {
+        for _ in 0..size {
+            self.reserve()?;
+        }
+        let all = self.initial_cluster();
+        self.launch_all(&all)
+    }
+
     /// Places for `size` members; none is started.
     ///
     /// # Errors
@@ -62,6 +134,8 @@ impl Cluster {
             peers: peers.clone(),
             nodes: Vec::new(),
             flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            network: Network::Direct,
+            has_failpoints: false,
             is_secure: false,
             folder: tempfile::tempdir()?,
         };
@@ -91,13 +165,42 @@ impl Cluster {
     /// # Errors
     /// When there is no free port.
     pub fn reserve(&mut self) -> Result<usize> {
+        let at = self.nodes.len();
+        let (host, prefix) = match &self.network {
+            Network::Direct => (Ipv4Addr::LOCALHOST, Vec::new()),
+            // Members are told apart by their addresses.
+            Network::Mesh(_) => (mesh::address_of(at), Vec::new()),
+            Network::Hosts(_) => {
+                hosts::make_host(at)?;
+                (hosts::address_of(at), hosts::prefix_of(at))
+            }
+        };
+        let place = || anyhow::Ok(SocketAddr::from((host, ports::free()?)));
+        let behind = place()?;
+        let front = if let Network::Mesh(mesh) = &self.network {
+            let front = place()?;
+            mesh.stand_before(at, front, behind)?;
+            front
+        } else {
+            behind
+        };
         self.nodes.push(Node {
-            name: format!("m{}", self.nodes.len()),
-            client_port: ports::free()?,
-            peer_port: ports::free()?,
+            name: format!("m{at}"),
+            client: place()?,
+            front,
+            behind,
+            failpoints: place()?,
+            prefix,
             process: None,
         });
-        Ok(self.nodes.len() - 1)
+        Ok(at)
+    }
+
+    /// Words before the command line of a member, from its next start on.
+    pub fn set_prefix(&mut self, at: usize, prefix: &[&str]) {
+        if let Some(node) = self.nodes.get_mut(at) {
+            node.prefix = prefix.iter().map(|&word| word.to_owned()).collect();
+        }
     }
 
     /// `m0=http://...,m1=...` of all places.
@@ -130,7 +233,25 @@ impl Cluster {
     /// # Errors
     /// When its program cannot be started.
     pub fn launch(&mut self, at: usize, initial_cluster: &str, state: &str) -> Result<()> {
+        self.launch_told(at, (initial_cluster, state), "")
+    }
+
+    /// The same, with failpoints that are told something from the start on: `a=panic;b=off`.
+    ///
+    /// # Errors
+    /// When its program cannot be started.
+    pub fn launch_told(
+        &mut self,
+        at: usize,
+        (initial_cluster, state): (&str, &str),
+        points: &str,
+    ) -> Result<()> {
         let mut command = self.command(at, initial_cluster, state)?;
+        if self.has_failpoints {
+            let address = self.nodes.get(at).context("no such member")?.failpoints;
+            command.env("GOFAIL_HTTP", address.to_string());
+            command.env("GOFAIL_FAILPOINTS", points);
+        }
         let log = self.log_path(at);
         let node = self.nodes.get_mut(at).context("no such member")?;
         node.process = Some(Process::start(&node.name, &mut command, &log)?);
@@ -138,21 +259,30 @@ impl Cluster {
     }
 
     fn command(&self, at: usize, initial_cluster: &str, state: &str) -> Result<Command> {
+        let node = self.nodes.get(at).context("no such member")?;
         let mut command = match self.kind {
             Kind::Etcd => self.peers.command(Peer::Etcd)?,
             Kind::Holdfast => {
-                let mut command = holdfast::command()?;
+                let mut command = if self.has_failpoints {
+                    Command::new(holdfast::program_with_failpoints()?)
+                } else {
+                    holdfast::command()?
+                };
                 command.arg("store");
                 command
             }
         };
         let (client, peer) = (self.endpoint(at), self.peer_url(at));
         command
-            .arg(format!("--name={}", self.name(at)))
+            .arg(format!("--name={}", node.name))
             .arg(format!("--data-dir={}", self.data_dir(at).display()))
             .arg(format!("--listen-client-urls={client}"))
             .arg(format!("--advertise-client-urls={client}"))
-            .arg(format!("--listen-peer-urls={peer}"))
+            .arg(format!(
+                "--listen-peer-urls={}://{}",
+                self.scheme(),
+                node.behind
+            ))
             .arg(format!("--initial-advertise-peer-urls={peer}"))
             .arg(format!("--initial-cluster-state={state}"))
             .arg("--initial-cluster-token=interop")
@@ -160,7 +290,15 @@ impl Cluster {
         if !initial_cluster.is_empty() {
             command.arg(format!("--initial-cluster={initial_cluster}"));
         }
-        Ok(command)
+        Ok(match node.prefix.split_first() {
+            Some((first, words)) => {
+                let mut wrapped = Command::new(first);
+                wrapped.args(words).arg(command.get_program());
+                wrapped.args(command.get_args());
+                wrapped
+            }
+            None => command,
+        })
     }
 
     fn wait_ready(&mut self, at: usize, said_before: usize) -> Result<()> {
@@ -206,8 +344,49 @@ impl Cluster {
     /// # Errors
     /// When it does not come up.
     pub fn restart(&mut self, at: usize) -> Result<()> {
+        self.restart_all(&[at])
+    }
+
+    /// Starts members again at once, which may need each other to serve.
+    ///
+    /// # Errors
+    /// When one does not come up.
+    pub fn restart_all(&mut self, places: &[usize]) -> Result<()> {
         let all = self.initial_cluster();
-        self.boot(at, &all, "new")
+        let said: Vec<usize> = places.iter().map(|at| self.said_ready(*at)).collect();
+        for at in places {
+            self.launch(*at, &all, "new")?;
+        }
+        for (at, said) in places.iter().zip(said) {
+            self.wait_ready(*at, said)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a member was started and not ended since.
+    pub fn is_up(&self, at: usize) -> bool {
+        self.nodes
+            .get(at)
+            .is_some_and(|node| node.process.is_some())
+    }
+
+    /// The process id of a member.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn process_id(&self, at: usize) -> Result<u32> {
+        let node = self.nodes.get(at).context("no such member")?;
+        let process = node.process.as_ref();
+        Ok(process.context("the member does not run")?.id())
+    }
+
+    /// The failpoints of a member.
+    ///
+    /// # Errors
+    /// When there is no such member.
+    pub fn failpoints(&self, at: usize) -> Result<Failpoints> {
+        let node = self.nodes.get(at).context("no such member")?;
+        Ok(Failpoints::at(node.failpoints))
     }
 
     /// Sends a signal, for example STOP and CONT.
@@ -234,22 +413,60 @@ impl Cluster {
         Etcdctl::new(&self.peers, &endpoints.join(","))
     }
 
-    /// The place of the leader, asked of the member at `at`.
+    /// The member that a majority of the running ones that answer call the leader, once there is
+    /// one.
     ///
     /// # Errors
-    /// When it knows none within a minute.
-    pub fn leader(&self, at: usize) -> Result<usize> {
+    /// When there is none within a minute.
+    pub fn leader(&self) -> Result<usize> {
         wait::until("a leader", wait::READY_MAX, || {
-            let Ok(status) = self.ctl(at).json(&["endpoint", "status"]) else {
-                return Ok(None);
-            };
-            let leader = status
-                .pointer("/0/Status/leader")
-                .and_then(serde_json::Value::as_u64);
-            let members = self.members(at).unwrap_or_default();
-            let found = members.iter().find(|(_, id)| Some(*id) == leader);
-            Ok(found.and_then(|(name, _)| self.nodes.iter().position(|node| node.name == *name)))
+            let said = self.said_of_leaders();
+            let found = said.iter().find(|(_, own, _)| {
+                let votes = said.iter().filter(|(_, _, leader)| leader == own);
+                votes.count() * 2 > said.len()
+            });
+            Ok(found.map(|(at, ..)| *at))
         })
+    }
+
+    /// The member that the one at `at` calls the leader, when it knows one.
+    pub fn leader_seen_by(&self, at: usize) -> Option<usize> {
+        let said = self.said_of_leaders();
+        let (_, _, leader) = said.iter().find(|(place, ..)| *place == at)?;
+        let (at, ..) = said.iter().find(|(_, own, _)| own == leader)?;
+        Some(*at)
+    }
+
+    /// Each running member that answers: its place, its id and the id of the leader it knows.
+    fn said_of_leaders(&self) -> Vec<(usize, u64, u64)> {
+        let up: Vec<usize> = (0..self.size()).filter(|at| self.is_up(*at)).collect();
+        let words = ["endpoint", "status", "--command-timeout=2s", "-w", "json"];
+        // It fails when one does not answer, and prints what the others said.
+        let Ok(output) = self.ctl_of(&up).run(&words) else {
+            return Vec::new();
+        };
+        let answers: Vec<Value> = serde_json::from_str(&output.stdout).unwrap_or_default();
+        let told = answers.iter().filter_map(|answer| {
+            let endpoint = answer.pointer("/Endpoint")?.as_str()?;
+            let at = up.iter().find(|at| self.endpoint(**at) == endpoint)?;
+            let own = answer.pointer("/Status/header/member_id")?.as_u64()?;
+            // 0, and absent: it knows none.
+            let leader = answer.pointer("/Status/leader");
+            Some((*at, own, leader.and_then(Value::as_u64).unwrap_or(0)))
+        });
+        told.collect()
+    }
+
+    /// The links between the members.
+    ///
+    /// # Errors
+    /// When it was started without.
+    pub fn links(&self) -> Result<&Links> {
+        match &self.network {
+            Network::Direct => bail!("this cluster has no links"),
+            Network::Mesh(mesh) => Ok(mesh.links()),
+            Network::Hosts(links) => Ok(links),
+        }
     }
 
     /// Names and ids of the started members, asked of the member at `at`.
@@ -258,9 +475,7 @@ impl Cluster {
     /// When it does not answer.
     pub fn members(&self, at: usize) -> Result<Vec<(String, u64)>> {
         let list = self.ctl(at).json(&["member", "list", "--consistency=s"])?;
-        let members = list
-            .pointer("/members")
-            .and_then(serde_json::Value::as_array);
+        let members = list.pointer("/members").and_then(Value::as_array);
         let members = members.context("no members")?.iter();
         Ok(members
             .filter_map(|member| {
@@ -290,17 +505,26 @@ impl Cluster {
         format!("http://{}", self.address(at))
     }
 
+    /// Where clients reach each member.
+    pub fn endpoints(&self) -> Vec<String> {
+        (0..self.size()).map(|at| self.endpoint(at)).collect()
+    }
+
     /// Where its peers reach it.
     pub fn peer_url(&self, at: usize) -> String {
-        let port = self.nodes.get(at).map_or(0, |node| node.peer_port);
-        let scheme = if self.is_secure { "https" } else { "http" };
-        format!("{scheme}://127.0.0.1:{port}")
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let front = self.nodes.get(at).map_or(nowhere, |node| node.front);
+        format!("{}://{front}", self.scheme())
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.is_secure { "https" } else { "http" }
     }
 
     /// The client address of the member at a place.
     pub fn address(&self, at: usize) -> SocketAddr {
-        let port = self.nodes.get(at).map_or(0, |node| node.client_port);
-        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        self.nodes.get(at).map_or(nowhere, |node| node.client)
     }
 
     /// The data directory of the member at a place.

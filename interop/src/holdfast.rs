@@ -18,10 +18,35 @@ pub const PROGRAM_VARIABLE: &str = "HOLDFAST_TEST_PROGRAM";
 /// # Errors
 /// When the build fails.
 pub fn program() -> Result<PathBuf> {
-    static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     if let Some(other) = std::env::var_os(PROGRAM_VARIABLE) {
         return Ok(PathBuf::from(other));
     }
+    built()
+}
+
+/// The same; one that was named and has no failpoints, as a release, is not taken.
+///
+/// # Errors
+/// When the build fails.
+pub fn program_with_failpoints() -> Result<PathBuf> {
+    const TRACE: &[u8] = b"GOFAIL_HTTP";
+    static FOUND: Mutex<Option<PathBuf>> = Mutex::new(None);
+    let mut found = FOUND
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(path) = found.as_ref() {
+        return Ok(path.clone());
+    }
+    let path = program()?;
+    let bytes = fs::read(&path)?;
+    let has_any = bytes.windows(TRACE.len()).any(|window| window == TRACE);
+    let path = if has_any { path } else { built()? };
+    *found = Some(path.clone());
+    Ok(path)
+}
+
+fn built() -> Result<PathBuf> {
+    static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut built = BUILT
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -4,18 +4,21 @@
 //! address they connect from (etcd's feature gate `SetMemberLocalAddr`), so that each direction
 //! between two members is a link of its own: what one sends the other and the answers to it.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
+
+use crate::hosts;
 
 /// Pieces on their way over a slow link.
 const PIECES_MAX: usize = 1024;
@@ -42,21 +45,33 @@ type Direction = (usize, usize);
 #[derive(Debug, Clone)]
 pub struct Links {
     state: Arc<Mutex<BTreeMap<Direction, Link>>>,
+    /// Bytes that were sent over each and arrived.
+    carried: Arc<Mutex<BTreeMap<Direction, u64>>>,
     changes: watch::Sender<u64>,
+    /// Whether members have hosts of their own, and no proxies.
+    has_hosts: bool,
 }
 
 impl Links {
-    fn new() -> Self {
+    pub(crate) fn new(has_hosts: bool) -> Self {
         Self {
             state: Arc::default(),
+            carried: Arc::default(),
             changes: watch::Sender::new(0),
+            has_hosts,
         }
     }
 
     /// Sets one direction.
+    ///
+    /// # Panics
+    /// When the host of a member refuses it.
     pub fn set(&self, from: usize, to: usize, link: Link) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.insert((from, to), link);
+        if self.has_hosts {
+            hosts::apply(to, &state).expect("a host with nftables");
+        }
         drop(state);
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -75,11 +90,29 @@ impl Links {
     }
 
     /// Opens all links.
+    ///
+    /// # Panics
+    /// When the host of a member refuses it.
     pub fn heal(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let healed: BTreeSet<usize> = state.keys().map(|(_, to)| *to).collect();
         state.clear();
+        for member in healed.into_iter().filter(|_| self.has_hosts) {
+            hosts::apply(member, &state).expect("a host with nftables");
+        }
         drop(state);
         self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Bytes that `from` sent to `to` over connections of its own, and that arrived.
+    pub fn carried(&self, from: usize, to: usize) -> u64 {
+        let carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        carried.get(&(from, to)).copied().unwrap_or(0)
+    }
+
+    fn count(&self, direction: Direction, bytes: usize) {
+        let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        *carried.entry(direction).or_default() += u64::try_from(bytes).unwrap_or(0);
     }
 
     fn get(&self, direction: Direction) -> Link {
@@ -97,20 +130,24 @@ pub fn address_of(member: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, last)
 }
 
-/// Proxies in front of members; they end when it is dropped.
+/// Proxies in front of members, on threads of their own; they end when it is dropped.
 #[derive(Debug)]
 pub struct Mesh {
     links: Links,
-    tasks: JoinSet<()>,
+    /// Taken on drop only.
+    runtime: Option<Runtime>,
 }
 
 impl Mesh {
     /// A mesh in front of nobody.
-    pub fn new() -> Self {
-        Self {
-            links: Links::new(),
-            tasks: JoinSet::new(),
-        }
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            links: Links::new(false),
+            runtime: Some(Runtime::new()?),
+        })
     }
 
     /// The links.
@@ -122,15 +159,14 @@ impl Mesh {
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub async fn stand_before(
-        &mut self,
-        member: usize,
-        front: SocketAddr,
-        behind: SocketAddr,
-    ) -> Result<()> {
-        let listener = TcpListener::bind(front).await?;
+    pub fn stand_before(&self, member: usize, front: SocketAddr, behind: SocketAddr) -> Result<()> {
+        let runtime = self.runtime.as_ref().context("a mesh that has ended")?;
+        let _entered = runtime.enter();
+        let listener = StdTcpListener::bind(front)?;
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
         let links = self.links.clone();
-        self.tasks.spawn(async move {
+        runtime.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 while connections.try_join_next().is_some() {}
@@ -145,9 +181,11 @@ impl Mesh {
     }
 }
 
-impl Default for Mesh {
-    fn default() -> Self {
-        Self::new()
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -173,8 +211,8 @@ async fn carry(front: TcpStream, behind: SocketAddr, direction: Direction, links
     let (front_read, front_write) = front.into_split();
     let (back_read, back_write) = back.into_split();
     tokio::select! {
-        () = pump(front_read, back_write, direction, links.clone()) => {}
-        () = pump(back_read, front_write, direction, links.clone()) => {}
+        () = pump(front_read, back_write, direction, links.clone(), true) => {}
+        () = pump(back_read, front_write, direction, links.clone(), false) => {}
         () = until_reset(direction, links) => {}
     }
 }
@@ -202,7 +240,13 @@ async fn wait_open(direction: Direction, links: &Links) -> Option<Duration> {
 }
 
 /// One way of a connection: pieces arrive in order, each as late as the link was slow when sent.
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, direction: Direction, links: Links) {
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    direction: Direction,
+    links: Links,
+    is_counted: bool,
+) {
     let (sender, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES_MAX);
     let read = {
         let links = links.clone();
@@ -228,6 +272,9 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, direction: Direct
             if wait_open(direction, &links).await.is_none() || to.write_all(&piece).await.is_err() {
                 return;
             }
+            if is_counted {
+                links.count(direction, piece.len());
+            }
         }
     };
     tokio::join!(read, write);
@@ -239,17 +286,17 @@ mod tests {
     use crate::ports;
 
     /// A member that says back what it hears, and a connection to it from member 1.
-    async fn echo(mesh: &mut Mesh) -> TcpStream {
+    async fn echo(mesh: &Mesh) -> TcpStream {
         let behind = TcpListener::bind((address_of(0), 0)).await.unwrap();
         let back = behind.local_addr().unwrap();
-        mesh.tasks.spawn(async move {
+        mesh.runtime.as_ref().unwrap().spawn(async move {
             while let Ok((mut stream, _)) = behind.accept().await {
                 let (mut read, mut write) = stream.split();
                 drop(tokio::io::copy(&mut read, &mut write).await);
             }
         });
         let front = SocketAddr::from((address_of(0), ports::free().unwrap()));
-        mesh.stand_before(0, front, back).await.unwrap();
+        mesh.stand_before(0, front, back).unwrap();
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind((address_of(1), 0).into()).unwrap();
         socket.connect(front).await.unwrap()
@@ -264,8 +311,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_cut_link_holds_back_what_arrives_once_it_is_open_again() {
-        let mut mesh = Mesh::new();
-        let mut stream = echo(&mut mesh).await;
+        let mesh = Mesh::new().unwrap();
+        let mut stream = echo(&mesh).await;
         assert!(says_back(&mut stream, Duration::from_secs(10)).await);
         mesh.links().set(1, 0, Link::Cut);
         assert!(!says_back(&mut stream, Duration::from_millis(100)).await);
@@ -279,8 +326,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_link_delays_and_a_reset_one_closes() {
-        let mut mesh = Mesh::new();
-        let mut stream = echo(&mut mesh).await;
+        let mesh = Mesh::new().unwrap();
+        let mut stream = echo(&mesh).await;
         let delay = Duration::from_millis(60);
         mesh.links().set(1, 0, Link::Slow(delay));
         let start = Instant::now();

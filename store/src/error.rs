@@ -208,7 +208,7 @@ pub enum Error {
     /// The caller gave up.
     #[error("request canceled")]
     Canceled,
-    /// The caller's deadline passed.
+    /// The time was over before a leader could be asked: nothing was done.
     #[error("context deadline exceeded")]
     DeadlineExceeded,
     /// A call that this version does not answer.

@@ -27,22 +27,11 @@ pub(crate) struct BenchArguments {
 /// When a build fails or a measurement cannot be made.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let cargo = |words: &[&str]| -> Result<()> {
-        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(program)
-            .current_dir(&root)
-            .args(words)
-            .status()?;
-        ensure!(status.success(), "cargo {}: {status}", words.join(" "));
-        Ok(())
-    };
-    // The default members: the simulation switches on a clock for tests in tokio.
-    cargo(&["build", "--locked", "--release", "--bin", "holdfast"])?;
-    cargo(&["build", "--locked", "--bin", "bench"])?;
-    let target = target_dir(&root)?;
-    failpoints::ensure_absent(&target.join("release/holdfast"))?;
-    let mut bench = Command::new(target.join("debug/bench"));
-    bench.env("HOLDFAST_TEST_PROGRAM", target.join("release/holdfast"));
+    let program = release_program(&root)?;
+    failpoints::ensure_absent(&program)?;
+    cargo(&root, &["build", "--locked", "--bin", "bench"])?;
+    let mut bench = Command::new(target_dir(&root)?.join("debug/bench"));
+    bench.env("HOLDFAST_TEST_PROGRAM", program);
     bench.arg("--members").arg(arguments.members.to_string());
     if arguments.quick {
         bench.arg("--quick");
@@ -56,6 +45,29 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Builds the program as it is released.
+///
+/// # Errors
+/// When the build fails.
+pub(crate) fn release_program(root: &Path) -> Result<PathBuf> {
+    // The default members: the simulation switches on a clock for tests in tokio.
+    cargo(
+        root,
+        &["build", "--locked", "--release", "--bin", "holdfast"],
+    )?;
+    Ok(target_dir(root)?.join("release/holdfast"))
+}
+
+fn cargo(root: &Path, words: &[&str]) -> Result<()> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(program)
+        .current_dir(root)
+        .args(words)
+        .status()?;
+    ensure!(status.success(), "cargo {}: {status}", words.join(" "));
+    Ok(())
 }
 
 fn target_dir(root: &Path) -> Result<PathBuf> {

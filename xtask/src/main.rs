@@ -1,5 +1,6 @@
-//! Developer commands: `cargo xtask tidy` holds the sources to the architecture, and
-//! `cargo xtask bench` compares the store with real etcd on the same machine.
+//! Developer commands: `cargo xtask tidy` holds the sources to the architecture,
+//! `cargo xtask bench` compares the store with real etcd on the same machine, and
+//! `cargo xtask long` runs the tests for hours rather than minutes.
 
 use std::process::ExitCode;
 
@@ -8,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod failpoints;
+mod long;
 mod tidy;
 
 /// Developer commands of the workspace.
@@ -26,6 +28,8 @@ enum Command {
     Bench(bench::BenchArguments),
     /// Look for failpoints in a built program; fails when it has any, as a release must not.
     NoFailpoints(failpoints::NoFailpointsArguments),
+    /// Run the long form of the tests, clusters under random faults included.
+    Long(long::LongArguments),
 }
 
 fn main() -> Result<ExitCode> {
@@ -33,5 +37,6 @@ fn main() -> Result<ExitCode> {
         Command::Tidy => tidy::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::NoFailpoints(arguments) => failpoints::run(&arguments),
+        Command::Long(arguments) => long::run(&arguments),
     }
 }

@@ -18,7 +18,7 @@ use crate::history::{Event, Key, Watch, WatchAnswer};
 const ALL: (Key, Key) = (0, Key::MAX);
 /// A stream that is silent for longer is left for another member's.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How long reading all changes back may take.
+/// How long reading all changes back may take without one coming.
 const READ_BACK_MAX: Duration = Duration::from_mins(1);
 
 /// Watches until the recording ends, from where it was when a stream breaks.
@@ -116,7 +116,7 @@ async fn open(mut client: Client, from: i64) -> Result<Stream> {
 /// Every change after `base` up to `last`, as the member at `endpoint` has it.
 ///
 /// # Errors
-/// When they do not all come within a minute.
+/// When no more come for a minute.
 pub async fn all_changes(endpoint: &str, base: i64, last: i64) -> Result<Vec<Event>> {
     let mut changes = Vec::new();
     if last <= base {
@@ -124,23 +124,19 @@ pub async fn all_changes(endpoint: &str, base: i64, last: i64) -> Result<Vec<Eve
     }
     let client = Client::connect(endpoint).await?;
     let mut stream = open(client, base + 1).await?;
-    let read = async {
-        while changes
-            .last()
-            .is_none_or(|last_change: &Event| last_change.revision < last)
-        {
-            let answer = stream.answers.message().await?.context("the watch ended")?;
-            if answer.canceled {
-                bail!("the watch was cancelled: {}", answer.cancel_reason);
-            }
-            for change in &answer.events {
-                changes.push(event(change).map_err(anyhow::Error::msg)?);
-            }
+    while changes
+        .last()
+        .is_none_or(|last_change: &Event| last_change.revision < last)
+    {
+        let answer = timeout(READ_BACK_MAX, stream.answers.message()).await;
+        let answer = answer.with_context(|| format!("{endpoint} did not show all changes"))??;
+        let answer = answer.context("the watch ended")?;
+        if answer.canceled {
+            bail!("the watch was cancelled: {}", answer.cancel_reason);
         }
-        Ok(())
-    };
-    timeout(READ_BACK_MAX, read)
-        .await
-        .with_context(|| format!("{endpoint} did not show all changes"))??;
+        for change in &answer.events {
+            changes.push(event(change).map_err(anyhow::Error::msg)?);
+        }
+    }
     Ok(changes)
 }

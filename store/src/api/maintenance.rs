@@ -47,10 +47,12 @@ impl Maintenance for MaintenanceService {
         let request = request.into_inner();
         let member = self.context.member();
         if request.action() == AlarmAction::Get {
-            member
-                .linearizable()
-                .await
-                .map_err(|error| status(&error))?;
+            let confirmed = member.linearizable().await;
+            confirmed.map_err(|error| match error {
+                // etcd puts this question through the log.
+                Error::Timeout => status(&Error::DeadlineExceeded),
+                error => status(&error),
+            })?;
             let wanted = request.alarm();
             let mut alarms = member.state().alarms();
             alarms.retain(|alarm| wanted == AlarmType::None || alarm.alarm() == wanted);

@@ -142,10 +142,8 @@ fn operation(error: &Error) -> Option<(Code, &'static str)> {
         Error::Unhealthy => (Code::Unavailable, "etcdserver: unhealthy cluster"),
         Error::Corrupt => (Code::DataLoss, "etcdserver: corrupt cluster"),
         Error::Canceled => (Code::Cancelled, "etcdserver: request canceled"),
-        Error::DeadlineExceeded => (
-            Code::DeadlineExceeded,
-            "etcdserver: context deadline exceeded",
-        ),
+        // etcd leaves this one to gRPC, whose text has no prefix.
+        Error::DeadlineExceeded => (Code::DeadlineExceeded, "context deadline exceeded"),
         _ => return None,
     })
 }

@@ -278,18 +278,16 @@ impl Group {
         }
     }
 
-    /// The same while this member leads in `term`, and not in another.
-    pub(crate) async fn write_in(
+    /// The same, unless this member does not lead in `term` any more.
+    pub(crate) async fn write_in_term(
         &self,
-        term: u64,
         proposal: Proposal,
+        term: u64,
     ) -> Result<(Outcome, LogPosition), Error> {
-        if proposal.encoded.len() > COMMAND_BYTES_MAX {
-            return Err(Error::RequestTooLarge);
-        }
         let (responder, written) = ProgressResponder::complete_only();
-        let write = self.raft.write(proposal).responder(responder);
-        write.with_leader(term).await.or(Err(Error::Stopped))?;
+        let request = self.raft.write(proposal).with_leader(term);
+        let sent = request.responder(responder).await;
+        sent.or(Err(Error::Stopped))?;
         match written.await {
             Ok(Ok(written)) => Ok((written.data, to_position(&written.log_id))),
             Ok(Err(error)) => Err(self.not_written(error)),

@@ -59,7 +59,7 @@ struct Timing {
 
 #[derive(Debug, Default)]
 struct Primary {
-    /// The term in which this member leads.
+    /// The term that this member leads in.
     term: u64,
     timings: BTreeMap<LeaseId, Timing>,
     by_look: BTreeSet<(Instant, LeaseId)>,
@@ -148,8 +148,8 @@ impl LeaseClock {
         *self.primary.lock() = None;
     }
 
-    /// The term that this clock runs for, on a member that leads or did a moment ago. What the
-    /// clock says is worth nothing in any other.
+    /// The term whose leases are timed here. In a later one somebody else may have renewed them:
+    /// what this clock says holds for this term only.
     pub fn term(&self) -> Option<u64> {
         self.primary.lock().as_ref().map(|primary| primary.term)
     }

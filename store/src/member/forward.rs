@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission;
 use super::handle::Member;
+use super::late::Way;
 use crate::apply::{LogPosition, Outcome};
 use crate::consensus::peer::Forwarded;
 use crate::consensus::{Group, Proposal};
@@ -52,6 +53,7 @@ impl Member {
     pub(super) async fn put_through(
         &self,
         proposal: Proposal,
+        way: &Way,
     ) -> Result<(Outcome, LogPosition), Error> {
         let encoded = proposal.encoded.clone();
         let mut proposal = proposal;
@@ -61,18 +63,21 @@ impl Member {
         let mut pause = PAUSE_MIN;
         loop {
             let attempt = if leadership.is_leader() {
+                way.take();
                 match self.inner.group.write(proposal).await {
                     Err(Error::NotLeader | Error::NoLeader) => Attempt::Again,
                     written => Attempt::Done(written),
                 }
             } else if leadership.leader().is_some() {
-                self.forward(&proposal).await
+                way.take();
+                self.forward(&proposal, way).await
             } else {
                 Attempt::Again
             };
             if let Attempt::Done(result) = attempt {
                 return result;
             }
+            way.give_back();
             let changes = changes.get_or_insert_with(|| leadership.clone());
             let changed = timeout(pause, changes.changed()).await;
             if changed == Ok(false) {
@@ -84,7 +89,7 @@ impl Member {
     }
 
     /// Hands a command to the leader and waits until it is applied here.
-    async fn forward(&self, proposal: &Proposal) -> Attempt {
+    async fn forward(&self, proposal: &Proposal, way: &Way) -> Attempt {
         let mut waiting = self.inner.waiters.register(proposal.command.id);
         let (answer, answered) = oneshot::channel();
         let job = ForLeader {
@@ -120,7 +125,10 @@ impl Member {
                 | Error::TimeoutDueToLeaderFail
                 | Error::TimeoutDueToConnectionLost
                 | Error::Stopped,
-            )) => Attempt::Done(waiting.outcome().await),
+            )) => {
+                way.cut();
+                Attempt::Done(waiting.outcome().await)
+            }
             Forwarded::Answered(Err(error)) => Attempt::Done(Err(error)),
         }
     }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::forward::ForLeader;
+use super::late::{Late, Way};
 use super::reads::ReadWaiter;
 use super::{MemberOptions, Scrubbed, admission, scrubber, start};
 use crate::apply::{EventSink, LogPosition, Response};
@@ -119,6 +120,8 @@ pub(super) struct Inner {
 #[derive(Debug, Default)]
 pub(super) struct Tallies {
     pub(super) leader_changes: AtomicU64,
+    /// When this member last saw a new leader.
+    pub(super) elected: Mutex<Option<Instant>>,
     pub(super) failed_proposals: AtomicU64,
     pub(super) leases_expired: AtomicU64,
     reads_failed: AtomicU64,
@@ -178,27 +181,26 @@ impl Member {
     /// Refused at once with `TooManyRequests` when too much is under way, and with `NoSpace` when
     /// the disk is full. After `Timeout` the request may still be applied later, as in etcd.
     pub async fn propose(&self, request: Request) -> Result<Applied, Error> {
-        self.propose_in(None, request).await
+        self.try_propose(request, None).await.inspect_err(|_| {
+            let failed = &self.inner.tallies.failed_proposals;
+            failed.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
-    /// The same; with a term only as its leader: nobody else's log takes it, and not this one in
-    /// another term. `NotLeader` or `NoLeader` then.
-    pub(super) async fn propose_in(
+    /// Puts `request` through the log if this member leads in `term`: what was decided as a leader
+    /// must not be done under another one, nor in a later term.
+    ///
+    /// # Errors
+    /// `NotLeader` or `NoLeader` when it does not, and else those of [`Member::propose`].
+    pub(super) async fn propose_in_term(
         &self,
-        term: Option<u64>,
         request: Request,
+        term: u64,
     ) -> Result<Applied, Error> {
-        let result = self.try_propose(term, request).await;
-        if result.is_err() {
-            self.inner
-                .tallies
-                .failed_proposals
-                .fetch_add(1, Ordering::Relaxed);
-        }
-        result
+        self.try_propose(request, Some(term)).await
     }
 
-    async fn try_propose(&self, term: Option<u64>, request: Request) -> Result<Applied, Error> {
+    async fn try_propose(&self, request: Request, only_in: Option<u64>) -> Result<Applied, Error> {
         let inner = &*self.inner;
         self.check_alive()?;
         self.find_room(&request).await?;
@@ -210,16 +212,17 @@ impl Member {
             request: Some(request),
         });
         let _admitted = inner.admission.admit(proposal.encoded.len(), is_urgent)?;
-        let written = async {
-            match term {
-                Some(term) => inner.group.write_in(term, proposal).await,
-                None => self.put_through(proposal).await,
+        let (start, way) = (Instant::now(), Way::default());
+        let written = timeout(self.request_timeout(), async {
+            match only_in {
+                Some(term) => inner.group.write_in_term(proposal, term).await,
+                None => self.put_through(proposal, &way).await,
             }
-        };
-        let written = timeout(self.request_timeout(), written).await;
+        })
+        .await;
         let (outcome, position) = match written {
             Ok(written) => written.map_err(|error| self.explain(error))?,
-            Err(_) => return Err(self.explain(Error::Timeout)),
+            Err(_) => return Err(self.explain_late(start, &way)),
         };
         if matches!(outcome, Err(Error::NoSpace)) {
             self.raise_no_space();
@@ -522,16 +525,29 @@ impl Member {
         Duration::from_secs(5) + 2 * self.inner.options.election_timeout
     }
 
-    /// A timeout while stopping or without a leader is told as what it is.
+    /// A timeout while stopping is told as what it is.
     pub(super) fn explain(&self, error: Error) -> Error {
         match error {
             Error::Timeout | Error::NoLeader if self.inner.stopping.is_cancelled() => {
                 Error::Stopped
             }
-            Error::Timeout if self.inner.leadership.leader().is_none() => {
-                Error::TimeoutDueToLeaderFail
-            }
             other => other,
         }
+    }
+
+    /// Why a proposal that was made at `start` has no outcome in time, as etcd tells it.
+    fn explain_late(&self, start: Instant, way: &Way) -> Error {
+        let inner = &*self.inner;
+        if inner.stopping.is_cancelled() {
+            return Error::Stopped;
+        }
+        let late = Late {
+            since_start: start.elapsed(),
+            since_election: inner.tallies.elected.lock().map(|at| at.elapsed()),
+            has_leader: inner.leadership.leader().is_some(),
+            is_taken: way.is_taken(),
+            is_cut: way.is_cut(),
+        };
+        late.error(inner.options.election_timeout)
     }
 }

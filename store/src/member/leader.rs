@@ -31,7 +31,7 @@ impl Member {
     /// Starts the lease's time anew, on the leader: its granted time to live in seconds.
     ///
     /// # Errors
-    /// `LeaseNotFound`; `Timeout` when no leader answered.
+    /// `LeaseNotFound`; `NoLeader` when there is none, `Timeout` when it did not answer.
     pub async fn renew_lease(&self, id: LeaseId) -> Result<i64, Error> {
         self.with_leader(
             || self.renew_lease_here(id),
@@ -46,13 +46,8 @@ impl Member {
     /// `LeaseNotFound`; `NotLeader`.
     pub(crate) async fn renew_lease_here(&self, id: LeaseId) -> Result<i64, Error> {
         self.check_alive()?;
-        if !self.is_leader() {
-            return Err(Error::NotLeader);
-        }
         let leases = self.leases();
-        // Everything acknowledged is applied then as well.
-        let term = leases.term().ok_or(Error::NotLeader)?;
-        self.confirm_lead(term).await?;
+        let term = self.confirm_clock().await?;
         if leases.has_checkpoint(id) {
             failpoint::pause(Point::BeforeCheckpointInLeaseRenew).await;
             let checkpoint = LeaseCheckpoint {
@@ -63,7 +58,7 @@ impl Member {
                 checkpoints: vec![checkpoint],
             };
             let request = Request::LeaseCheckpoint(checkpoints);
-            self.propose_in(Some(term), request).await?;
+            self.propose_in_term(request, term).await?;
         }
         leases.renew(id, Instant::now())
     }
@@ -71,7 +66,7 @@ impl Member {
     /// The time left of a lease, from the leader's clock; `None` when there is no such lease.
     ///
     /// # Errors
-    /// `Timeout` when no leader answered.
+    /// `NoLeader` when there is none, `Timeout` when it did not answer.
     pub async fn lease_time(&self, id: LeaseId, keys: bool) -> Result<Option<LeaseTime>, Error> {
         self.with_leader(
             || self.lease_time_here(id, keys),
@@ -97,11 +92,7 @@ impl Member {
         keys: bool,
     ) -> Result<Option<LeaseTime>, Error> {
         self.check_alive()?;
-        if !self.is_leader() {
-            return Err(Error::NotLeader);
-        }
-        let term = self.leases().term().ok_or(Error::NotLeader)?;
-        self.confirm_lead(term).await?;
+        self.confirm_clock().await?;
         failpoint::pause(Point::BeforeLookupWhenLeaseTimeToLive).await;
         let Some(lease) = self.state().lease(id) else {
             return Ok(None);
@@ -114,6 +105,14 @@ impl Member {
             granted_ttl_s: lease.granted_ttl_s,
             keys: if keys { lease.keys } else { Vec::new() },
         }))
+    }
+
+    /// Confirms that the clock of the leases here is the one that counts, and that everything
+    /// acknowledged is applied: not that of a term that is over. The term it runs for.
+    async fn confirm_clock(&self) -> Result<u64, Error> {
+        let term = self.leases().term().ok_or(Error::NotLeader)?;
+        self.confirm_lead(term).await?;
+        Ok(term)
     }
 
     /// Confirms with a quorum that this member leads in `term`, now and not only some time ago.
@@ -223,6 +222,7 @@ impl Member {
         };
         match timeout(patience, attempts).await {
             Ok(result) => result,
+            Err(_elapsed) if self.leader().is_none() => Err(self.explain(Error::NoLeader)),
             Err(_elapsed) => Err(self.explain(Error::Timeout)),
         }
     }
@@ -253,13 +253,13 @@ mod tests {
         assert_eq!(member.leases().term(), Some(term));
         let revoke = || Request::LeaseRevoke(rpc::LeaseRevokeRequest { id: 7 });
         for other in [term - 1, term + 1] {
-            let refused = member.propose_in(Some(other), revoke()).await;
+            let refused = member.propose_in_term(revoke(), other).await;
             let is_refused = matches!(refused, Err(Error::NotLeader | Error::NoLeader));
             assert!(is_refused, "in term {other}: {refused:?}");
             assert!(member.confirm_lead(other).await.is_err());
         }
         assert!(member.state().lease(LeaseId(7)).is_some());
-        member.propose_in(Some(term), revoke()).await.unwrap();
+        member.propose_in_term(revoke(), term).await.unwrap();
         assert!(member.state().lease(LeaseId(7)).is_none());
         member.stop().await.unwrap();
     }

@@ -7,6 +7,7 @@ mod forward;
 mod handle;
 mod integrity;
 mod join;
+mod late;
 mod leader;
 mod options;
 mod reads;

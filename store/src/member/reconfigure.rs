@@ -42,8 +42,21 @@ impl Member {
             }
         };
         let done = timeout(patience, attempts).await;
-        done.unwrap_or(Err(Error::Timeout))
+        done.unwrap_or_else(|_elapsed| Err(self.late_change(&change)))
             .map_err(|error| self.explain(error))
+    }
+
+    /// Why a change is not done in time. What etcd's members check before they look for a leader
+    /// fails without one.
+    fn late_change(&self, change: &Change) -> Error {
+        if self.leader().is_some() {
+            return Error::Timeout;
+        }
+        match change {
+            Change::Add { .. } if self.inner.options.is_reconfig_strict => Error::Unhealthy,
+            Change::Promote { .. } => Error::NoLeader,
+            _ => Error::DeadlineExceeded,
+        }
     }
 
     async fn reconfigure_once(

@@ -7,7 +7,7 @@ use holdfast_proto::etcd::rpc;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::handle::Member;
+use super::handle::{Applied, Member};
 use super::{compactor, forward, integrity, reads, reconfigure, removed, scrubber};
 use crate::command::{
     ClusterVersion, LeaseCheckpoint, LeaseCheckpoints, MemberAttributes, Request,
@@ -130,8 +130,8 @@ async fn expire_leases(member: Member) {
         if due.is_empty() && checkpoints.is_empty() {
             continue;
         }
-        // A process that was paused may have lost the lead meanwhile: ask before deciding, and
-        // let nobody but this leader act on it.
+        // A process that was paused may have lost the lead meanwhile, and whoever leads now has
+        // renewed the leases: ask before deciding, and let nothing into the log of another term.
         let is_asked = !failpoint::pause(Point::BugLeaseExpiryUnconfirmed).await;
         if is_asked && member.confirm_lead(term).await.is_err() {
             continue;
@@ -148,13 +148,13 @@ async fn expire_leases(member: Member) {
             let request = Request::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
             report(
                 "record lease times",
-                member.propose_in(term, request).await.map(drop),
+                member.decide_in(term, request).await.map(drop),
             );
         }
         for group in due.chunks(REVOKES_PENDING_MAX) {
             let revokes = group.iter().map(|id| {
                 let revoke = rpc::LeaseRevokeRequest { id: id.0 };
-                member.propose_in(term, Request::LeaseRevoke(revoke))
+                member.decide_in(term, Request::LeaseRevoke(revoke))
             });
             for result in futures::future::join_all(revokes).await {
                 match result {
@@ -165,7 +165,7 @@ async fn expire_leases(member: Member) {
                             .leases_expired
                             .fetch_add(1, Ordering::Relaxed);
                     }
-                    // Another leader has begun to count anew.
+                    // Gone, or another leader's.
                     Err(Error::LeaseNotFound | Error::NotLeader | Error::NoLeader) => {}
                     Err(error) => report("revoke an expired lease", Err(error)),
                 }
@@ -234,6 +234,7 @@ async fn watch_leader(member: Member) {
         }
         if now.0.is_some() {
             inner.tallies.leader_changes.fetch_add(1, Ordering::Relaxed);
+            *inner.tallies.elected.lock() = Some(Instant::now());
         }
         last = now;
         if now.0 == Some(inner.member_id.0) {
@@ -278,13 +279,21 @@ async fn watch_damage(member: Member) {
 }
 
 impl Member {
-    /// Starts the time of all leases anew: this member leads.
+    /// Puts through the log what this leader decided in `term`; `None` is a planted bug.
+    async fn decide_in(&self, term: Option<u64>, request: Request) -> Result<Applied, Error> {
+        match term {
+            Some(term) => self.propose_in_term(request, term).await,
+            None => self.propose(request).await,
+        }
+    }
+
+    /// Starts the time of all leases anew: this member leads in `term`.
     pub(super) fn promote_leases(&self, term: u64) {
         let inner = &self.inner;
         let extension = inner.options.election_timeout;
-        let leases = || inner.state.lease_infos();
-        let now = Instant::now();
-        inner.leases.promote(term, now, extension, leases);
+        inner.leases.promote(term, Instant::now(), extension, || {
+            inner.state.lease_infos()
+        });
     }
 
     /// Raises NOSPACE for the whole cluster, in the background, unless it is raised already: by

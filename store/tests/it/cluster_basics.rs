@@ -118,10 +118,10 @@ async fn a_leader_cut_off_from_the_others_says_so_and_serves_nothing_it_cannot_v
     let status = cluster.member(old).status();
     assert!(status.errors.contains(&"etcdserver: no leader".to_owned()));
     let (read, write) = tokio::join!(cluster.get(old, "k"), cluster.put(old, "k", "3"));
-    for error in [read.unwrap_err(), write.unwrap_err()] {
-        let text = holdfast_store::api::status(&error);
-        assert_eq!(text.code(), tonic::Code::Unavailable, "{error}");
-    }
+    let told = |error| holdfast_store::api::status(&error);
+    let (read, write) = (told(read.unwrap_err()), told(write.unwrap_err()));
+    assert_eq!(read.message(), "etcdserver: request timed out");
+    assert_eq!(write.code(), tonic::Code::DeadlineExceeded, "{write}");
     cluster.heal();
     eventually(|| async { cluster.get(old, "k").await.is_ok() }).await;
     assert_eq!(cluster.read(old, "k").as_deref(), Some("2"));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use holdfast_interop::client::Client;
-use holdfast_interop::linked::{Linked, LinkedOptions, status};
+use holdfast_interop::client::{Client, status};
+use holdfast_interop::cluster::Cluster;
 use holdfast_interop::peers::Peers;
 use holdfast_interop::server::Kind;
 use holdfast_interop::wait;
@@ -31,13 +31,8 @@ pub(crate) fn measure(
     figures: &mut Figures,
 ) -> Result<()> {
     let runtime = Runtime::new()?;
-    let options = LinkedOptions {
-        kind,
-        count,
-        has_links: false,
-        flags: vec!["--quota-backend-bytes=8589934592".to_owned()],
-    };
-    let mut cluster = runtime.block_on(Linked::start_with(peers, options))?;
+    let flags = ["--quota-backend-bytes=8589934592"];
+    let mut cluster = Cluster::start(peers, kind, count, &flags)?;
     let servers = servers(&cluster)?;
     progress(kind, "put, 1,000 clients");
     let put = ["put", "--val-size=256", "--key-space-size=100000"];
@@ -52,7 +47,7 @@ pub(crate) fn measure(
     figures.set(kind, Figure::ClusterRangeP99, many.p99_ms);
     figures.set(kind, Figure::ClusterRangeCpu, many.cpu_us);
     progress(kind, "failover");
-    let failover = runtime.block_on(failovers(&mut cluster))?;
+    let failover = failovers(&runtime, &mut cluster)?;
     figures.set(kind, Figure::Failover, failover);
     progress(kind, "catching up");
     let catch_up = catch_up(&runtime, peers, &mut cluster, scale)?;
@@ -61,8 +56,8 @@ pub(crate) fn measure(
 }
 
 /// The members that are up.
-fn servers(cluster: &Linked) -> Result<Servers> {
-    let up: Vec<usize> = (0..cluster.len())
+fn servers(cluster: &Cluster) -> Result<Servers> {
+    let up: Vec<usize> = (0..cluster.size())
         .filter(|member| cluster.is_up(*member))
         .collect();
     let addresses: Vec<String> = up
@@ -80,23 +75,22 @@ fn servers(cluster: &Linked) -> Result<Servers> {
 }
 
 /// The median time from the end of the leader to the next write, in seconds.
-async fn failovers(cluster: &mut Linked) -> Result<f64> {
+fn failovers(runtime: &Runtime, cluster: &mut Cluster) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..FAILOVERS {
-        let leader = cluster.leader().await?;
-        let other = cluster.endpoint((leader + 1) % cluster.len());
-        let client = Client::connect(&other).await?;
+        let leader = cluster.leader()?;
+        let other = cluster.endpoint((leader + 1) % cluster.size());
+        let client = runtime.block_on(Client::connect(&other))?;
         cluster.kill(leader)?;
         let start = wait::now();
-        while !put(client.clone()).await {
+        while !runtime.block_on(put(client.clone())) {
             ensure!(
                 start.elapsed() < PATIENCE,
                 "no write after the leader's end"
             );
         }
         times.push(start.elapsed().as_secs_f64());
-        cluster.launch(leader)?;
-        cluster.wait_healthy(leader).await?;
+        cluster.restart(leader)?;
     }
     times.sort_by(f64::total_cmp);
     times
@@ -115,9 +109,9 @@ async fn put(mut client: Client) -> bool {
 }
 
 /// The time a follower that missed the whole data set takes to have it, in seconds.
-fn catch_up(runtime: &Runtime, peers: &Peers, cluster: &mut Linked, scale: Scale) -> Result<f64> {
-    let leader = runtime.block_on(cluster.leader())?;
-    let follower = (leader + 1) % cluster.len();
+fn catch_up(runtime: &Runtime, peers: &Peers, cluster: &mut Cluster, scale: Scale) -> Result<f64> {
+    let leader = cluster.leader()?;
+    let follower = (leader + 1) % cluster.size();
     cluster.kill(follower)?;
     let space = format!("--key-space-size={}", scale.keys);
     let fill = [
@@ -131,7 +125,8 @@ fn catch_up(runtime: &Runtime, peers: &Peers, cluster: &mut Linked, scale: Scale
     runtime.block_on(async {
         let goal = revision(&cluster.endpoint(leader)).await;
         let goal = goal.context("the leader does not answer")?;
-        cluster.launch(follower)?;
+        let all = cluster.initial_cluster();
+        cluster.launch(follower, &all, "new")?;
         let start = wait::now();
         let endpoint = cluster.endpoint(follower);
         while revision(&endpoint)

@@ -7,11 +7,11 @@ use anyhow::Result;
 use holdfast_interop::etcdctl::Etcdctl;
 use holdfast_interop::peers::{Peer, Peers};
 use holdfast_interop::server::{Kind, Server, ServerOptions};
-use holdfast_interop::{holdfast, ports, run, wait};
+use holdfast_interop::{holdfast, ports, run, usage, wait};
 
 use crate::figures::{Figure, Figures};
 use crate::load::{self, LOAD_MAX};
-use crate::{Scale, pipeline, progress, usage};
+use crate::{Scale, pipeline, progress};
 
 /// Quota above any data set here, so that the default of 2 GiB is not the limit.
 const QUOTA: &str = "--quota-backend-bytes=8589934592";

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use holdfast_interop::peers::{Peer, Peers};
-use holdfast_interop::run;
 use holdfast_interop::server::{Kind, Server};
+use holdfast_interop::{run, usage};
 
 use crate::figures::{Figure, Figures};
-use crate::{Scale, progress, usage};
+use crate::{Scale, progress};
 
 /// How long one run of the load generator may take.
 pub(crate) const LOAD_MAX: Duration = Duration::from_mins(15);

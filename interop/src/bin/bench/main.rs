@@ -13,7 +13,6 @@ mod figures;
 mod load;
 mod machine;
 mod pipeline;
-mod usage;
 
 use figures::Figures;
 use machine::Section;

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use holdfast_interop::linked::{Linked, LinkedOptions};
+use holdfast_interop::cluster::Cluster;
+use holdfast_interop::http;
 use holdfast_interop::peers::Peers;
 use holdfast_interop::recorder::{Load, Recording};
-use holdfast_interop::server::Kind;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::nemesis::GOES_ON_MAX;
 use super::triggers::{self, Trigger};
@@ -171,26 +171,20 @@ const FAILURES: [(Place, Outcome); 9] = [
 const FAILURES_SHORT: usize = 2;
 
 /// A cluster that purges its log soon, and what compactions can work on.
-pub(crate) async fn cluster(peers: &Peers) -> Result<Linked> {
+pub(crate) async fn cluster(peers: &Peers) -> Result<Cluster> {
     let flags = [
         "--snapshot-count=60",
         "--snapshot-catchup-entries=20",
         "--heartbeat-interval=50",
         "--election-timeout=500",
     ];
-    let options = LinkedOptions {
-        kind: Kind::Holdfast,
-        count: 3,
-        has_links: true,
-        flags: flags.map(str::to_owned).to_vec(),
-    };
-    let cluster = Linked::start_with(peers, options).await?;
+    let cluster = Cluster::start_with_failpoints(peers, 3, &flags)?;
     triggers::prepare(&cluster.endpoint(0)).await?;
     Ok(cluster)
 }
 
 /// Clients with leases and watches.
-pub(crate) fn load(cluster: &Linked, seed: u64) -> Load {
+pub(crate) fn load(cluster: &Cluster, seed: u64) -> Load {
     Load {
         endpoints: cluster.endpoints(),
         clients: 6,
@@ -202,18 +196,18 @@ pub(crate) fn load(cluster: &Linked, seed: u64) -> Load {
     }
 }
 
-async fn victim(cluster: &Linked, who: Who) -> Result<usize> {
-    let leader = cluster.leader().await?;
+fn victim(cluster: &Cluster, who: Who) -> Result<usize> {
+    let leader = cluster.leader()?;
     Ok(match who {
         Leader => leader,
-        Follower => (leader + 1) % cluster.len(),
+        Follower => (leader + 1) % cluster.size(),
     })
 }
 
 /// Tells `victim`'s point something, leads it there, and waits until it has passed it: `true`, or
 /// has ended there.
 async fn lead_to(
-    cluster: &mut Linked,
+    cluster: &mut Cluster,
     recording: &Recording,
     (point, terms): (&str, &str),
     victim: usize,
@@ -221,12 +215,13 @@ async fn lead_to(
 ) -> Result<bool> {
     if trigger == Trigger::Start {
         cluster.kill(victim)?;
-        cluster.launch_told(victim, &format!("{point}={terms}"))?;
+        let all = cluster.initial_cluster();
+        cluster.launch_told(victim, (&all, "new"), &format!("{point}={terms}"))?;
     } else {
         trigger.cock(cluster, recording, victim).await?;
         cluster.failpoints(victim)?.set(point, terms)?;
     }
-    cluster.links().heal();
+    cluster.links()?.heal();
     let mut pulling = JoinSet::new();
     pulling.spawn(trigger.pull(cluster.endpoints(), victim));
     let end = Instant::now() + PASSED_MAX;
@@ -235,13 +230,13 @@ async fn lead_to(
     loop {
         if Instant::now() > again {
             trigger.cock(cluster, recording, victim).await?;
-            cluster.links().heal();
+            cluster.links()?.heal();
             again = Instant::now() + AGAIN;
         }
-        let has_ended = cluster.wait_ended(victim, Duration::from_millis(20)).await;
-        if has_ended.is_ok() {
+        if cluster.wait_end(victim, Duration::ZERO).is_ok() {
             return Ok(false);
         }
+        sleep(Duration::from_millis(20)).await;
         if !terms.contains("panic") && points.count(point).is_ok_and(|count| count > 0) {
             return Ok(true);
         }
@@ -252,21 +247,33 @@ async fn lead_to(
     }
 }
 
-async fn bring_back(cluster: &mut Linked, recording: &Recording, victim: usize) -> Result<()> {
+/// Waits until a member says that it is well.
+pub(crate) async fn wait_healthy(cluster: &Cluster, member: usize) -> Result<()> {
+    let end = Instant::now() + PASSED_MAX;
+    loop {
+        let said = http::get(cluster.address(member), "/health");
+        if said.is_ok_and(|(status, _)| status == 200) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "m{member} is not healthy");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn bring_back(cluster: &mut Cluster, recording: &Recording, victim: usize) -> Result<()> {
     recording.progress(AROUND, GOES_ON_MAX).await?;
-    cluster.launch(victim)?;
-    cluster.wait_healthy(victim).await?;
+    cluster.restart(victim)?;
     recording.progress(AROUND, GOES_ON_MAX).await
 }
 
 /// The member dies as by a crash.
-async fn crash(cluster: &mut Linked, recording: &Recording, place: Place) -> Result<()> {
+async fn crash(cluster: &mut Cluster, recording: &Recording, place: Place) -> Result<()> {
     let (point, who, trigger) = place;
-    let victim = victim(cluster, who).await?;
+    let victim = victim(cluster, who)?;
     let told = (point, "panic");
     let lives = lead_to(cluster, recording, told, victim, trigger).await?;
     ensure!(!lives, "it lives on");
-    let log = cluster.log(victim)?;
+    let log = cluster.log(victim);
     let last = log.lines().rfind(|line| line.contains("failpoint panic"));
     let expected = format!("failpoint panic: {point}");
     ensure!(last == Some(&expected), "it ended otherwise: {last:?}");
@@ -274,43 +281,43 @@ async fn crash(cluster: &mut Linked, recording: &Recording, place: Place) -> Res
 }
 
 /// The member stands still there for longer than an election takes.
-async fn stall(cluster: &mut Linked, recording: &Recording, place: Place) -> Result<()> {
+async fn stall(cluster: &mut Cluster, recording: &Recording, place: Place) -> Result<()> {
     let (point, who, trigger) = place;
-    let victim = victim(cluster, who).await?;
+    let victim = victim(cluster, who)?;
     let told = (point, STALL);
     let lives = lead_to(cluster, recording, told, victim, trigger).await?;
-    ensure!(lives, "it ended: {}", cluster.log(victim)?);
+    ensure!(lives, "it ended: {}", cluster.log(victim));
     recording.progress(AROUND, GOES_ON_MAX).await?;
     cluster.failpoints(victim)?.clear(point)?;
-    cluster.wait_healthy(victim).await?;
+    wait_healthy(cluster, victim).await?;
     recording.progress(AROUND, GOES_ON_MAX).await
 }
 
 /// What is done there fails.
 async fn fail(
-    cluster: &mut Linked,
+    cluster: &mut Cluster,
     recording: &Recording,
     place: Place,
     outcome: Outcome,
 ) -> Result<()> {
     let (point, who, trigger) = place;
-    let victim = victim(cluster, who).await?;
+    let victim = victim(cluster, who)?;
     let told = (point, "return(\"it failed\")");
     let lives = lead_to(cluster, recording, told, victim, trigger).await?;
     if outcome == Outcome::Ends {
         if lives {
-            cluster.wait_ended(victim, PASSED_MAX).await?;
+            cluster.wait_end(victim, PASSED_MAX)?;
         }
         return bring_back(cluster, recording, victim).await;
     }
-    ensure!(lives, "it ended: {}", cluster.log(victim)?);
+    ensure!(lives, "it ended: {}", cluster.log(victim));
     recording.progress(AROUND, GOES_ON_MAX).await?;
     cluster.failpoints(victim)?.clear(point)?;
-    cluster.wait_healthy(victim).await?;
+    wait_healthy(cluster, victim).await?;
     recording.progress(AROUND, GOES_ON_MAX).await
 }
 
-async fn judged(cluster: &Linked, recording: Recording) -> Result<()> {
+async fn judged(cluster: &Cluster, recording: Recording) -> Result<()> {
     let recorded = recording.finish().await?;
     let summary = verdict::judge(cluster, &recorded).await?;
     ensure!(summary.answered > 100, "{summary:?}");
@@ -365,7 +372,7 @@ async fn a_failure_at_each_failpoint_that_can_fail_loses_nothing() -> Result<()>
 }
 
 /// No point is left out without a reason.
-fn every_point_is_in_the_table(cluster: &Linked) -> Result<()> {
+fn every_point_is_in_the_table(cluster: &Cluster) -> Result<()> {
     let listed = cluster.failpoints(0)?.list()?;
     let points = listed.keys().filter(|name| !name.starts_with("bug"));
     let points: BTreeSet<&str> = points.map(String::as_str).collect();

@@ -111,7 +111,7 @@ fn a_removed_member_stops_and_its_directory_is_refused() -> Result<()> {
     };
     let mut cluster = Cluster::start(&peers, Kind::Holdfast, 3, &[])?;
     // The leader: it hands over first.
-    let leader = cluster.leader(0)?;
+    let leader = cluster.leader()?;
     let other = (leader + 1) % 3;
     let id = cluster
         .members(other)?

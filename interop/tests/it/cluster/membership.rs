@@ -139,7 +139,7 @@ fn the_lead_is_moved_as_in_etcd() -> Result<()> {
         let members = cluster.members(0)?;
         let first = members.iter().find(|(name, _)| name == "m0");
         let first = first.map(|(_, id)| format!("{id:x}")).unwrap_or_default();
-        if cluster.leader(0)? != 0 {
+        if cluster.leader()? != 0 {
             let moved = cluster.ctl_of(&all).run(&["move-leader", &first])?;
             ensure!(moved.code == 0, "{moved:?}");
         }
@@ -147,7 +147,7 @@ fn the_lead_is_moved_as_in_etcd() -> Result<()> {
             wait::until("the new leader", wait::READY_MAX, || {
                 let known = all
                     .iter()
-                    .all(|at| cluster.leader(*at).ok() == Some(leader));
+                    .all(|at| cluster.leader_seen_by(*at) == Some(leader));
                 Ok(known.then_some(()))
             })
         };

@@ -1,14 +1,20 @@
 //! Several members: what operators and clients see of ours and of real etcd, and what they survive.
 
+mod asked;
+mod clocks;
 mod failpoints;
 mod faults;
 mod lifecycle;
 mod load;
+mod losses;
 mod membership;
 mod nemesis;
+mod partitions;
+mod paused;
 mod planted;
 mod script;
 mod tls;
+mod transfer;
 mod triggers;
 mod verdict;
 

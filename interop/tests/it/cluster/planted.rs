@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use holdfast_interop::client::Client;
+use holdfast_interop::cluster::Cluster;
 use holdfast_interop::history::Violation;
-use holdfast_interop::linked::{Linked, LinkedOptions};
 use holdfast_interop::peers::Peers;
 use holdfast_interop::recorder::{Load, Recording};
-use holdfast_interop::server::Kind;
 use holdfast_proto::etcd::rpc;
+use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::nemesis::GOES_ON_MAX;
@@ -31,22 +31,16 @@ enum On {
     OneFollower,
 }
 
-async fn three(peers: &Peers) -> Result<Linked> {
+fn three(peers: &Peers) -> Result<Cluster> {
     let flags = ["--heartbeat-interval=50", "--election-timeout=500"];
-    let options = LinkedOptions {
-        kind: Kind::Holdfast,
-        count: 3,
-        has_links: false,
-        flags: flags.map(str::to_owned).to_vec(),
-    };
-    Linked::start_with(peers, options).await
+    Cluster::start_with_failpoints(peers, 3, &flags)
 }
 
 /// Records clients of three members with `bug` in them; what the checkers say of it.
 async fn found(peers: &Peers, (bug, terms): (&str, &str), on: On, seed: u64) -> Result<Result<()>> {
-    let cluster = three(peers).await?;
-    let slow = (cluster.leader().await? + 1) % cluster.len();
-    for member in 0..cluster.len() {
+    let cluster = three(peers)?;
+    let slow = (cluster.leader()? + 1) % cluster.size();
+    for member in 0..cluster.size() {
         if on == On::All || member == slow {
             cluster.failpoints(member)?.set(bug, terms)?;
         }
@@ -61,7 +55,7 @@ async fn found(peers: &Peers, (bug, terms): (&str, &str), on: On, seed: u64) -> 
     let recording = Recording::start(load).await?;
     recording.progress(OPERATIONS, GOES_ON_MAX).await?;
     slow.clear("beforeApplyOneEntryNormal")?;
-    for member in 0..cluster.len() {
+    for member in 0..cluster.size() {
         // What is read back in the end is the truth.
         if on == On::All {
             cluster.failpoints(member)?.clear(bug)?;
@@ -150,9 +144,9 @@ const SOUND_ROUNDS_LONG: usize = 20;
 const ROUNDS: usize = 6;
 
 /// Keeps a lease alive while the leader stands still and wakes; whether its key is there then.
-async fn outlives_a_pause(cluster: &mut Linked) -> Result<bool> {
-    let leader = cluster.leader().await?;
-    let other = cluster.endpoint((leader + 1) % cluster.len());
+async fn outlives_a_pause(cluster: &mut Cluster) -> Result<bool> {
+    let leader = cluster.leader()?;
+    let other = cluster.endpoint((leader + 1) % cluster.size());
     let mut client = Client::connect(&other).await?;
     let grant = rpc::LeaseGrantRequest { ttl: TTL_S, id: 0 };
     let id = client.lease.lease_grant(grant).await?.into_inner().id;
@@ -162,12 +156,12 @@ async fn outlives_a_pause(cluster: &mut Linked) -> Result<bool> {
         ..rpc::PutRequest::default()
     };
     client.kv.put(put).await?;
-    cluster.pause(leader)?;
+    cluster.signal(leader, Signal::STOP)?;
     let (woken, end) = (Instant::now() + PAUSE, Instant::now() + 2 * PAUSE);
     let mut is_paused = true;
     while Instant::now() < end {
         if is_paused && Instant::now() > woken {
-            cluster.resume(leader)?;
+            cluster.signal(leader, Signal::CONT)?;
             is_paused = false;
         }
         let requests = tokio_stream::iter([rpc::LeaseKeepAliveRequest { id }]);
@@ -178,12 +172,12 @@ async fn outlives_a_pause(cluster: &mut Linked) -> Result<bool> {
         if let Ok(Ok(Some(answer))) = renewed.await
             && answer.ttl <= 0
         {
-            cluster.wait_healthy(leader).await?;
+            failpoints::wait_healthy(cluster, leader).await?;
             return Ok(false);
         }
         sleep(Duration::from_millis(100)).await;
     }
-    cluster.wait_healthy(leader).await?;
+    failpoints::wait_healthy(cluster, leader).await?;
     let range = rpc::RangeRequest {
         key: b"leased".to_vec().into(),
         ..rpc::RangeRequest::default()
@@ -196,14 +190,14 @@ async fn a_lease_revoked_by_an_old_leader_that_wakes_is_found() -> Result<()> {
     let Some(peers) = Peers::get() else {
         return Ok(());
     };
-    let mut cluster = three(&peers).await?;
+    let mut cluster = three(&peers)?;
     for round in 0..long::rounds(SOUND_ROUNDS, SOUND_ROUNDS_LONG) {
         ensure!(
             outlives_a_pause(&mut cluster).await?,
             "a lease was lost without a bug, in round {round}"
         );
     }
-    for member in 0..cluster.len() {
+    for member in 0..cluster.size() {
         let points = cluster.failpoints(member)?;
         points.set("bugLeaseExpiryUnconfirmed", "return")?;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use holdfast_interop::client::Client;
-use holdfast_interop::linked::Linked;
+use holdfast_interop::cluster::Cluster;
 use holdfast_interop::mesh::Link;
 use holdfast_interop::recorder::Recording;
 use holdfast_proto::etcd::rpc::{self, compare, request_op, watch_request};
@@ -105,12 +105,14 @@ impl Trigger {
     /// Before the point is told anything: what has to be so that [`Trigger::pull`] works.
     pub(crate) async fn cock(
         self,
-        cluster: &Linked,
+        cluster: &Cluster,
         recording: &Recording,
         victim: usize,
     ) -> Result<()> {
         if self == Self::Snapshot {
-            cluster.links().set_all_of(victim, cluster.len(), Link::Cut);
+            cluster
+                .links()?
+                .set_all_of(victim, cluster.size(), Link::Cut);
             // Who asks the member that is away waits for long.
             recording.progress(MISSED, 2 * GOES_ON_MAX).await?;
         }

@@ -5,20 +5,19 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
 use holdfast_interop::client::Client;
+use holdfast_interop::cluster::Cluster;
 use holdfast_interop::history::{self, Summary, Timeline, check_watch};
-use holdfast_interop::linked::Linked;
 use holdfast_interop::peers::{Peer, Peers};
 use holdfast_interop::recorder::{self, Recorded};
 
 /// Checks the clients' history, every watch, and that all members hold the same.
-pub(crate) async fn judge(cluster: &Linked, recorded: &Recorded) -> Result<Summary> {
+pub(crate) async fn judge(cluster: &Cluster, recorded: &Recorded) -> Result<Summary> {
     let history = &recorded.history;
     let summary = history::check(history)?;
     let timeline = Timeline::replay(history.base, &history.events)?;
     for watch in &recorded.watches {
         check_watch(&timeline, watch)?;
     }
-    let mut hashes = Vec::new();
     for endpoint in cluster.endpoints() {
         let newest = recorder::newest(&endpoint).await?;
         ensure!(newest >= timeline.newest(), "{endpoint} is at {newest}");
@@ -27,15 +26,25 @@ pub(crate) async fn judge(cluster: &Linked, recorded: &Recorded) -> Result<Summa
             .get(..history.events.len())
             .is_some_and(|changes| changes == history.events);
         ensure!(is_equal, "{endpoint} has other changes");
-        let answer = Client::connect(&endpoint)
-            .await?
-            .hash_kv(timeline.newest())
-            .await?;
+    }
+    assert_alike(&cluster.endpoints(), timeline.newest()).await?;
+    Ok(summary)
+}
+
+/// All members have the same history up to `revision`.
+pub(crate) async fn assert_alike(endpoints: &[String], revision: i64) -> Result<()> {
+    let mut hashes = Vec::new();
+    for endpoint in endpoints {
+        ensure!(
+            recorder::newest(endpoint).await? >= revision,
+            "{endpoint} is behind {revision}"
+        );
+        let answer = Client::connect(endpoint).await?.hash_kv(revision).await?;
         hashes.push((answer.hash, answer.compact_revision));
     }
     hashes.dedup();
     ensure!(hashes.len() == 1, "members differ: {hashes:?}");
-    Ok(summary)
+    Ok(())
 }
 
 /// Searches for one order of a small history.

@@ -5,7 +5,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 /// Processor time of a process so far, user and system, in seconds.
-pub(crate) fn cpu_s(process_id: u32) -> Result<f64> {
+///
+/// # Errors
+/// When the process has ended.
+pub fn cpu_s(process_id: u32) -> Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{process_id}/stat"))?;
     // The second field is the program's name in brackets, and may hold anything.
     let (_, fields) = text.rsplit_once(')').context("no name in stat")?;
@@ -17,7 +20,10 @@ pub(crate) fn cpu_s(process_id: u32) -> Result<f64> {
 }
 
 /// A size of `/proc/<id>/status` in MiB: `VmRSS` is resident now, `VmHWM` the peak.
-pub(crate) fn memory_mib(process_id: u32, field: &str) -> Result<f64> {
+///
+/// # Errors
+/// When the process has ended, or for a field that is none.
+pub fn memory_mib(process_id: u32, field: &str) -> Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{process_id}/status"))?;
     let line = text
         .lines()
@@ -29,7 +35,10 @@ pub(crate) fn memory_mib(process_id: u32, field: &str) -> Result<f64> {
 }
 
 /// Bytes that the files below `folder` take on disk, in MiB.
-pub(crate) fn disk_mib(folder: &Path) -> Result<f64> {
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn disk_mib(folder: &Path) -> Result<f64> {
     use std::os::unix::fs::MetadataExt as _;
     let mut total = 0.0;
     for entry in std::fs::read_dir(folder)? {

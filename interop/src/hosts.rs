@@ -1,0 +1,149 @@
+//! Hosts of their own for the members of a cluster: network namespaces on one bridge, in which
+//! nftables drops packets or answers them with resets. What the kernel does to a connection that
+//! is cut so, no proxy can do.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::holdfast;
+use crate::mesh::Link;
+use crate::peers::{Peer, Peers};
+use crate::run::{self, Output};
+
+/// Set for a test that runs in namespaces of its own.
+const INSIDE: &str = "HOLDFAST_TEST_INSIDE";
+/// Where clients are: the bridge.
+const BRIDGE: &str = "10.99.0.1/24";
+/// What a test needs of the machine.
+const NEEDED: &str = "unshare --net --mount --pid --fork --mount-proc \
+     sh -c 'ip netns list && ip link add br0 type bridge && nft add table inet seen'";
+
+/// Where a test runs.
+#[derive(Debug)]
+pub enum Place {
+    /// In namespaces of its own.
+    Inside,
+    /// Outside: it was run inside and passed, or the machine does not allow it, which was said.
+    Outside,
+}
+
+/// Runs the calling test, `name` to the test program, again in namespaces of its own: the network
+/// of the machine is not touched, and whatever the test leaves ends with it.
+///
+/// # Errors
+/// When it fails there; what it printed is part of the error.
+pub fn enter(peers: &Peers, name: &str) -> Result<Place> {
+    if std::env::var_os(INSIDE).is_some() {
+        return Ok(Place::Inside);
+    }
+    let refused = run::run(Command::new("sh").args(["-c", NEEDED]))?;
+    if refused.code != 0 {
+        say(&format!(
+            "SKIPPED: no network namespaces with nftables: {}",
+            refused.stderr.trim()
+        ));
+        return Ok(Place::Outside);
+    }
+    // Inside nothing can be downloaded.
+    for peer in [Peer::Etcd, Peer::Etcdctl, Peer::Checker] {
+        peers.path(peer)?;
+    }
+    let status = Command::new("unshare")
+        .args(["--net", "--mount", "--pid", "--fork", "--kill-child"])
+        .arg("--mount-proc")
+        .arg(std::env::current_exe()?)
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1")
+        .env(holdfast::PROGRAM_VARIABLE, holdfast::program()?)
+        .stdin(Stdio::null())
+        .status()
+        .context("start unshare")?;
+    ensure!(status.success(), "the test inside: {status}");
+    Ok(Place::Outside)
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Runs a command line that must succeed.
+fn sh(line: &str) -> Result<Output> {
+    run::run(Command::new("sh").args(["-c", line]))?
+        .success()
+        .context(line.to_owned())
+}
+
+/// The address of a member's host: `10.99.0.<10 + number>`.
+///
+/// # Panics
+/// With more than 200 members.
+pub fn address_of(member: usize) -> Ipv4Addr {
+    let last = u8::try_from(member + 10).expect("a small cluster");
+    Ipv4Addr::new(10, 99, 0, last)
+}
+
+/// The words before a command line that run it on a member's host.
+pub fn prefix_of(member: usize) -> Vec<String> {
+    ["ip", "netns", "exec", &format!("host{member}")]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+/// Makes the bridge; once, inside.
+///
+/// # Errors
+/// When the machine refuses.
+pub fn make_bridge() -> Result<()> {
+    // Names of namespaces are files there, and end with the test.
+    sh("mount -t tmpfs none /run")?;
+    sh("ip link set lo up && ip link add br0 type bridge && ip link set br0 up")?;
+    sh(&format!("ip addr add {BRIDGE} dev br0")).map(drop)
+}
+
+/// Makes the host of a member.
+///
+/// # Errors
+/// When the machine refuses.
+pub fn make_host(member: usize) -> Result<()> {
+    let (name, address) = (format!("host{member}"), address_of(member));
+    sh(&format!(
+        "ip netns add {name} \
+         && ip link add to{member} type veth peer name eth0 netns {name} \
+         && ip link set to{member} master br0 up \
+         && ip -n {name} link set lo up \
+         && ip -n {name} addr add {address}/24 dev eth0 \
+         && ip -n {name} link set eth0 up"
+    ))
+    .map(drop)
+}
+
+/// Puts the links that lead to `member` into force on its host: packets of a cut one are dropped,
+/// those of a reset one answered with a reset.
+///
+/// # Errors
+/// When nftables refuses.
+pub fn apply(member: usize, links: &BTreeMap<(usize, usize), Link>) -> Result<()> {
+    let mut rules = String::from(
+        "add table inet links\ndelete table inet links\nadd table inet links\n\
+         add chain inet links in { type filter hook input priority 0; }\n",
+    );
+    for ((from, _), link) in links.iter().filter(|((_, to), _)| *to == member) {
+        let verdict = match link {
+            Link::Open => continue,
+            Link::Cut => "drop",
+            Link::Reset => "meta l4proto tcp reject with tcp reset",
+            Link::Slow(_) => anyhow::bail!("links between hosts cannot be slow"),
+        };
+        let address = address_of(*from);
+        writeln!(rules, "add rule inet links in ip saddr {address} {verdict}")?;
+    }
+    let mut nft = Command::new("ip");
+    nft.args(["netns", "exec", &format!("host{member}"), "nft", "-f", "-"]);
+    let output = run::run_with_input(&mut nft, &rules)?;
+    output.success().with_context(|| rules).map(drop)
+}

@@ -19,6 +19,7 @@ mod cluster_integrity;
 mod cluster_leader;
 mod cluster_lease;
 mod cluster_peers;
+mod cluster_removed;
 mod cluster_support;
 mod crash;
 mod damage;

@@ -33,9 +33,12 @@ enum Phase {
     Index {
         after: Option<Box<[u8]>>,
         keep: Vec<Revision>,
+        /// Whether any key exists at the compaction.
+        has_keys: bool,
     },
     Rows {
         hasher: KvHasher<Keep>,
+        keep: Keep,
         after: Option<Vec<u8>>,
     },
 }
@@ -56,6 +59,7 @@ impl Compaction {
         let phase = Phase::Index {
             after: None,
             keep: Vec::new(),
+            has_keys: false,
         };
         Self {
             revision,
@@ -72,20 +76,40 @@ impl Compaction {
 
     /// Compacts the next keys of the index. Whether rows come next.
     pub(crate) fn step_index(&mut self, index: &RwLock<Index>) -> bool {
-        let Phase::Index { after, keep } = &mut self.phase else {
+        let Phase::Index {
+            after,
+            keep,
+            has_keys,
+        } = &mut self.phase
+        else {
             return true;
         };
-        let next = index
-            .write()
-            .compact(self.revision, after.as_deref(), KEYS_PER_STEP, keep);
+        let mut index = index.write();
+        let next = index.compact(
+            self.revision,
+            after.as_deref(),
+            KEYS_PER_STEP,
+            |kept, exists| {
+                keep.push(kept);
+                *has_keys |= exists;
+            },
+        );
+        drop(index);
         if next.is_some() {
             *after = next;
             return false;
         }
         let keep = Keep::new(std::mem::take(keep));
-        let hasher = KvHasher::new(self.previous, self.revision, keep);
+        // By the rule of [`hash_at`], which a member uses that has not come to this compaction:
+        // without a live key all count that the one before has left, whatever tombstones stay.
+        let counted = if *has_keys {
+            keep.clone()
+        } else {
+            Keep::default()
+        };
         self.phase = Phase::Rows {
-            hasher,
+            hasher: KvHasher::new(self.previous, self.revision, counted),
+            keep,
             after: None,
         };
         true
@@ -94,7 +118,12 @@ impl Compaction {
     /// Removes the next rows that are not kept; the index must be done. The number of rows
     /// removed.
     pub(crate) fn step_rows(&mut self, rows: &mut Rows<'_>) -> Result<(Step, u64), Error> {
-        let Phase::Rows { hasher, after } = &mut self.phase else {
+        let Phase::Rows {
+            hasher,
+            keep,
+            after,
+        } = &mut self.phase
+        else {
             return Ok((Step::Working, 0));
         };
         let end = Revision::new(self.revision.saturating_add(1), 0).encode();
@@ -112,7 +141,7 @@ impl Compaction {
                 reason: "not a revision",
             })?;
             hasher.write(row, key, value);
-            if !hasher.keep().contains(row.revision) {
+            if !keep.contains(row.revision) {
                 doomed.push(key.to_vec());
             }
             seen += 1;

@@ -174,7 +174,12 @@ impl Group {
     /// Another member of the group.
     pub(crate) fn member_calls(&self, id: u64) -> Result<LeaderCalls, Error> {
         let urls = self.leadership.urls_of(id).ok_or(Error::MemberNotFound)?;
-        Ok(self.peers.leader(id, &urls))
+        Ok(self.calls_to(id, &urls))
+    }
+
+    /// A member that is reached at `urls`, whether or not it is one of the group by now.
+    pub(crate) fn calls_to(&self, id: u64, urls: &[String]) -> LeaderCalls {
+        self.peers.leader(id, urls)
     }
 
     /// Makes this member the first of a new group, unless it is in one already.

@@ -3,6 +3,7 @@
 //! The ids of a running cluster do not follow from its addresses: members come and go. So a member
 //! that joins asks the others on their peer URLs, as etcd does, and finds itself by its own.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -87,6 +88,20 @@ pub(super) async fn check_new(
 pub(super) async fn is_running(cluster: &NewCluster, dialers: &Dialers) -> bool {
     let running = running_elsewhere(cluster, dialers).await;
     running.is_ok_and(|running| !running.is_empty())
+}
+
+/// The members that the other members of the described cluster know, with their peer URLs.
+pub(super) async fn members_elsewhere(
+    cluster: &NewCluster,
+    dialer: &Arc<dyn PeerDialer>,
+) -> Vec<(u64, Vec<String>)> {
+    let running = running_elsewhere(cluster, dialer).await.unwrap_or_default();
+    let ours = running.into_iter().filter(|(_, told)| told.is_ours);
+    let members = ours.flat_map(|(_, told)| told.members);
+    let by_id: BTreeMap<u64, Vec<String>> = members
+        .map(|member| (member.id, member.peer_urls))
+        .collect();
+    by_id.into_iter().collect()
 }
 
 /// What the other members of the described cluster tell of running ones, by the URL that did. Who

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Member, MemberOptions};
+use super::{Member, MemberOptions, start};
 use crate::datadir::identity::{ClusterId, MemberId};
 use crate::datadir::{Layout, Marker};
 use crate::error::Error;
@@ -55,7 +55,8 @@ pub(super) async fn watch(member: Member) {
 }
 
 /// Returns once this member's own state says that it is removed. Without a leader the others are
-/// asked for something now and then: a learner has no other reason to call them.
+/// asked for something now and then: a learner has no other reason to call them, and one that was
+/// removed before its first entry came is called by nobody.
 async fn applied(member: &Member) {
     let inner = &member.inner;
     let own = inner.member_id.0;
@@ -67,10 +68,16 @@ async fn applied(member: &Member) {
             continue;
         }
         let members = inner.state.members().into_iter();
-        for other in members.filter(|other| other.id != own) {
-            let Ok(calls) = inner.group.member_calls(other.id) else {
-                continue;
-            };
+        let mut others: Vec<_> = members
+            .map(|other| (other.id, other.peer_urls))
+            .filter(|(id, _)| *id != own)
+            .collect();
+        if others.is_empty() {
+            others = start::members_elsewhere(&inner.options).await;
+            others.retain(|(id, _)| *id != own);
+        }
+        for (id, urls) in others {
+            let calls = inner.group.calls_to(id, &urls);
             if let Err(error) = calls.read_index(ASK_MAX).await {
                 tracing::debug!(%error, "another member was asked whether it knows this one");
             }

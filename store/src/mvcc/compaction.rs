@@ -34,9 +34,12 @@ enum Phase {
     Index {
         after: Option<Box<[u8]>>,
         keep: Vec<Revision>,
+        /// Whether any key exists at the compaction.
+        has_keys: bool,
     },
     Rows {
         hasher: KvHasher<Keep>,
+        keep: Keep,
         after: Option<Vec<u8>>,
     },
 }
@@ -57,6 +60,7 @@ impl Compaction {
         let phase = Phase::Index {
             after: None,
             keep: Vec::new(),
+            has_keys: false,
         };
         Self {
             revision,
@@ -73,20 +77,40 @@ impl Compaction {
 
     /// Compacts the next keys of the index. Whether rows come next.
     pub(crate) fn step_index(&mut self, index: &RwLock<Index>) -> bool {
-        let Phase::Index { after, keep } = &mut self.phase else {
+        let Phase::Index {
+            after,
+            keep,
+            has_keys,
+        } = &mut self.phase
+        else {
             return true;
         };
-        let next = index
-            .write()
-            .compact(self.revision, after.as_deref(), KEYS_PER_STEP, keep);
+        let mut index = index.write();
+        let next = index.compact(
+            self.revision,
+            after.as_deref(),
+            KEYS_PER_STEP,
+            |kept, exists| {
+                keep.push(kept);
+                *has_keys |= exists;
+            },
+        );
+        drop(index);
         if next.is_some() {
             *after = next;
             return false;
         }
         let keep = Keep::new(std::mem::take(keep));
-        let hasher = KvHasher::new(self.previous, self.revision, keep);
+        // By the rule of [`hash_at`], which a member uses that has not come to this compaction:
+        // without a live key all count that the one before has left, whatever tombstones stay.
+        let counted = if *has_keys {
+            keep.clone()
+        } else {
+            Keep::default()
+        };
         self.phase = Phase::Rows {
-            hasher,
+            hasher: KvHasher::new(self.previous, self.revision, counted),
+            keep,
             after: None,
         };
         true
@@ -95,7 +119,12 @@ impl Compaction {
     /// Removes the next rows that are not kept; the index must be done. The number of rows
     /// removed.
     pub(crate) fn step_rows(&mut self, rows: &mut Rows<'_>) -> Result<(Step, u64), Error> {
-        let Phase::Rows { hasher, after } = &mut self.phase else {
+        let Phase::Rows {
+            hasher,
+            keep,
+            after,
+        } = &mut self.phase
+        else {
             return Ok((Step::Working, 0));
         };
         let end = Revision::new(self.revision.saturating_add(1), 0).encode();
@@ -113,7 +142,7 @@ impl Compaction {
                 reason: "not a revision",
             })?;
             hasher.write(row, key, value);
-            let is_kept = hasher.keep().contains(row.revision)
+            let is_kept = keep.contains(row.revision)
                 && !(row.is_tombstone && failpoint::is_on(Point::BugCompactTombstone));
             if !is_kept {
                 doomed.push(key.to_vec());

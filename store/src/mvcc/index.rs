@@ -263,23 +263,27 @@ impl Index {
     }
 
     /// Compacts about `steps` keys after `after`; `keep` takes the revisions at or before `at`
-    /// whose rows stay. Answers where to go on.
+    /// whose rows stay, each with whether the key exists at `at`. Answers where to go on.
     pub(crate) fn compact(
         &mut self,
         at: i64,
         after: Option<&[u8]>,
         steps: usize,
-        keep: &mut Vec<Revision>,
+        mut keep: impl FnMut(Revision, bool),
     ) -> Option<Box<[u8]>> {
         let histories = &mut self.histories;
         self.keys.rewrite(after, steps, |held| {
             if let Held::One(found) = held {
-                keep.extend((found.modified.main <= at).then_some(found.modified));
+                if found.modified.main <= at {
+                    keep(found.modified, true);
+                }
                 return Some(held);
             }
             let mut versions = histories.take(held)?;
             let (kept, is_left) = versions.compact(at);
-            keep.extend(kept);
+            if let Some(kept) = kept {
+                keep(kept, versions.kept_for_hash(at).is_some());
+            }
             is_left.then(|| histories.add(versions))
         })
     }

@@ -20,6 +20,7 @@ mod cluster_leader;
 mod cluster_lease;
 mod cluster_metrics;
 mod cluster_peers;
+mod cluster_removed;
 mod cluster_support;
 mod cluster_tls;
 mod crash;

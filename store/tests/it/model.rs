@@ -352,6 +352,37 @@ fn store_of(history: &[Option<&'static str>]) -> Harness {
     harness
 }
 
+fn compact(harness: &mut Harness, revision: i64) {
+    let physical = false;
+    let request = rpc::CompactionRequest { revision, physical };
+    harness.apply(Request::Compact(request)).unwrap();
+    let applier = harness.applier.as_mut().unwrap();
+    let mut steps = 0;
+    while applier.compact_step().unwrap() != CompactionProgress::Idle {
+        steps += 1;
+        assert!(steps < 100);
+    }
+}
+
+#[test]
+fn a_compaction_finds_the_hash_that_a_member_computes_that_has_not_come_to_it() {
+    // From revision 2 on.
+    let history = [Some("a"), Some("b"), None, Some("a"), None, Some("b")];
+    for first in 2..=6 {
+        for second in first + 1..=7 {
+            let mut harness = store_of(&history);
+            compact(&mut harness, first);
+            let computed = harness.state.hash_kv(second).unwrap();
+            compact(&mut harness, second);
+            let found = harness.state.compaction_hashes()[0];
+            assert_eq!(
+                (found.hash, found.compact_revision, found.hash_revision),
+                (computed.hash, first, second)
+            );
+        }
+    }
+}
+
 #[test]
 fn without_a_live_key_the_hash_is_the_same_before_and_after_a_compaction_is_done() {
     // From revision 2 on.

@@ -74,7 +74,7 @@ fn keys_are_counted_as_they_are_visited_whatever_was_put_deleted_and_compacted_b
             index.begin_compaction(at);
             let (mut after, mut keep) = (None, Vec::new());
             loop {
-                after = index.compact(at, after.as_deref(), 200, &mut keep);
+                after = index.compact(at, after.as_deref(), 200, |kept, _| keep.push(kept));
                 compare(&index, main);
                 if after.is_none() {
                     break;

@@ -1,8 +1,9 @@
 //! The way to other members, and what they ask of this one.
 //!
 //! `wire` turns raft's messages into bytes and checks those that arrive; `link` holds the
-//! connections to one peer (`dial` makes them, `handshake` says on each call who speaks to whom);
-//! `network`, `append` and `send` are raft's calls to others, `forward` the store's own (`answer` says what comes of them); `service`
+//! connections to one peer (`dial` makes them, `traffic` knows what passes and whether anybody
+//! answers, `handshake` says on each call who speaks to whom); `network`, `append` and `send` are
+//! raft's calls to others, `forward` the store's own (`answer` says what comes of them); `service`
 //! and `receive` hand the calls of others to raft.
 
 mod answer;

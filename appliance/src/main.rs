@@ -35,6 +35,7 @@ use output::Format;
 
 fn main() -> anyhow::Result<process::ExitCode> {
     panic::install();
+    holdfast_store::failpoint::start().context("the failpoints cannot be served")?;
     limits::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! The few lines of HTTP that a health check needs.
+//! The few lines of HTTP that health checks and failpoints need.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -22,6 +22,22 @@ pub fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
 /// When nobody answers or the answer is not HTTP.
 pub fn post(address: SocketAddr, path: &str, json: &str) -> Result<(u16, String)> {
     request(address, "POST", path, json)
+}
+
+/// The status code and body of `PUT path`.
+///
+/// # Errors
+/// When nobody answers or the answer is not HTTP.
+pub fn put(address: SocketAddr, path: &str, body: &str) -> Result<(u16, String)> {
+    request(address, "PUT", path, body)
+}
+
+/// The status code and body of `DELETE path`.
+///
+/// # Errors
+/// When nobody answers or the answer is not HTTP.
+pub fn delete(address: SocketAddr, path: &str) -> Result<(u16, String)> {
+    request(address, "DELETE", path, "")
 }
 
 fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<(u16, String)> {

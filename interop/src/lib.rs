@@ -7,6 +7,7 @@
 pub mod client;
 pub mod cluster;
 pub mod etcdctl;
+pub mod failpoints;
 pub mod golden;
 pub mod history;
 pub mod holdfast;

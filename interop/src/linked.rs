@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::client::Client;
+use crate::failpoints::Failpoints;
 use crate::mesh::{Links, Mesh, address_of};
 use crate::peers::{Peer, Peers};
 use crate::process::Process;
@@ -42,6 +43,8 @@ struct Place {
     peer_front: SocketAddr,
     /// Where it listens for them.
     peer_behind: SocketAddr,
+    /// Where its failpoints are driven, if it has any.
+    failpoints: SocketAddr,
     data_dir: PathBuf,
     log: PathBuf,
 }
@@ -94,6 +97,7 @@ impl Linked {
                 client: (address, ports::free()?).into(),
                 peer_front,
                 peer_behind,
+                failpoints: (address, ports::free()?).into(),
                 data_dir: folder.path().join(format!("m{member}")),
                 log: folder.path().join(format!("m{member}.log")),
             };
@@ -149,6 +153,49 @@ impl Linked {
             .collect()
     }
 
+    /// The failpoints of a member of ours: real etcd and a release have none.
+    ///
+    /// # Errors
+    /// When there is no such member.
+    pub fn failpoints(&self, member: usize) -> Result<Failpoints> {
+        Ok(Failpoints::at(self.place(member)?.failpoints))
+    }
+
+    /// Where the data of a member that is down lies.
+    ///
+    /// # Errors
+    /// When it runs.
+    pub fn data_dir(&self, member: usize) -> Result<&std::path::Path> {
+        ensure!(!self.is_up(member), "member {member} runs");
+        Ok(&self.place(member)?.data_dir)
+    }
+
+    /// What a member wrote so far.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn log(&self, member: usize) -> Result<String> {
+        Ok(std::fs::read_to_string(&self.place(member)?.log)?)
+    }
+
+    /// Waits until a member ends by itself.
+    ///
+    /// # Errors
+    /// When it still runs after `max`.
+    pub async fn wait_ended(&mut self, member: usize, max: Duration) -> Result<ExitStatus> {
+        let mut process = self.slot(member)?.take().context("the member is down")?;
+        // The links run on this runtime: waiting must not stop it.
+        let waited = tokio::task::spawn_blocking(move || {
+            let ended = process.wait_end(max);
+            (process, ended)
+        });
+        let (process, ended) = waited.await?;
+        if ended.is_err() {
+            *self.slot(member)? = Some(process);
+        }
+        ended
+    }
+
     /// The process id of a member.
     ///
     /// # Errors
@@ -163,7 +210,16 @@ impl Linked {
     /// # Errors
     /// When its program cannot be started.
     pub fn launch(&mut self, member: usize) -> Result<()> {
+        self.launch_told(member, "")
+    }
+
+    /// The same, with failpoints that are told something from the start on: `a=panic;b=off`.
+    ///
+    /// # Errors
+    /// When its program cannot be started.
+    pub fn launch_told(&mut self, member: usize, points: &str) -> Result<()> {
         let mut command = self.command(member)?;
+        command.env("GOFAIL_FAILPOINTS", points);
         let name = format!("{:?} m{member}", self.options.kind);
         let log = self.place(member)?.log.clone();
         let process = Process::start(&name, &mut command, &log)?;
@@ -269,6 +325,7 @@ impl Linked {
             Kind::Holdfast => {
                 let mut command = holdfast::command()?;
                 command.arg("store");
+                command.env("GOFAIL_HTTP", place.failpoints.to_string());
                 command
             }
         };

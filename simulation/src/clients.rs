@@ -14,11 +14,13 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::history::calls::{self, KEYS, Seen, key_name, value_name};
 use crate::history::{Call, Key, Lease, Nanos, Operation, Outcome};
 use crate::invariants::{Place, Sight};
-use crate::observer::{Observer, now};
+use crate::observer::Observer;
 
 /// Pause after a failed call.
 const FAILURE_PAUSE: Duration = Duration::from_millis(50);
@@ -29,6 +31,8 @@ const TTL_S: i64 = 2;
 #[derive(Debug)]
 pub struct Book {
     observer: Arc<Observer>,
+    /// Whether the clocks of hosts run at different rates.
+    is_skewed: bool,
     operations: Mutex<Vec<Operation>>,
     leases: Mutex<Vec<Lease>>,
     next_value: AtomicU64,
@@ -40,9 +44,10 @@ pub struct Book {
 
 impl Book {
     /// An empty one.
-    pub fn new(observer: Arc<Observer>) -> Self {
+    pub fn new(observer: Arc<Observer>, is_skewed: bool) -> Self {
         Self {
             observer,
+            is_skewed,
             operations: Mutex::default(),
             leases: Mutex::default(),
             next_value: AtomicU64::new(1),
@@ -78,7 +83,8 @@ impl Book {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    fn is_closed(&self) -> bool {
+    /// Whether clients are to end.
+    pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
 
@@ -91,7 +97,7 @@ impl Book {
         let mut operations = self.operations.lock();
         operations.push(Operation {
             client,
-            start: now(),
+            start: self.observer.now(),
             end: Nanos::MAX,
             call,
             outcome: Outcome::Unknown,
@@ -104,7 +110,7 @@ impl Book {
         let Some(operation) = operations.get_mut(place) else {
             return;
         };
-        operation.end = now();
+        operation.end = self.observer.now();
         operation.outcome = outcome;
         let call = operation.call;
         drop(operations);
@@ -163,8 +169,15 @@ struct Client {
     random: StdRng,
 }
 
-/// Starts `count` clients of `member`, and one that keeps leases; they end with the host.
-pub fn spawn(member: &Member, place: Place, count: usize, seed: u64, book: &Arc<Book>) {
+/// Starts `count` clients of `member`, and one that keeps leases; they end with the host, or at
+/// `stop`.
+pub fn spawn(
+    member: &Member,
+    place: Place,
+    (count, seed): (usize, u64),
+    book: &Arc<Book>,
+    stop: &CancellationToken,
+) {
     let client = || {
         let number = book.next_client.fetch_add(1, Ordering::Relaxed);
         Client {
@@ -176,9 +189,15 @@ pub fn spawn(member: &Member, place: Place, count: usize, seed: u64, book: &Arc<
         }
     };
     for _ in 0..count {
-        drop(tokio::spawn(client().work()));
+        let stop = stop.clone();
+        drop(tokio::spawn(
+            stop.run_until_cancelled_owned(client().work()),
+        ));
     }
-    drop(tokio::spawn(client().keep_leases()));
+    let stop = stop.clone();
+    drop(tokio::spawn(
+        stop.run_until_cancelled_owned(client().keep_leases()),
+    ));
 }
 
 impl Client {
@@ -203,7 +222,8 @@ impl Client {
         let place = self.book.begin(self.number, call);
         let outcome = match self.send(call).await {
             Ok(outcome) => outcome,
-            Err(Error::TooManyRequests | Error::NoSpace | Error::LeaseNotFound) => Outcome::Refused,
+            // NOSPACE may also be the answer to a write that took effect, as in etcd.
+            Err(Error::TooManyRequests | Error::LeaseNotFound) => Outcome::Refused,
             Err(_) => Outcome::Unknown,
         };
         self.book.end(place, self.place, outcome);
@@ -257,7 +277,7 @@ impl Client {
             self.run(call).await;
             for _ in 0..self.random.random_range(0..5) {
                 sleep(Duration::from_millis(700)).await;
-                let asked = now();
+                let asked = self.book.observer.now();
                 let renewed = self.member.renew_lease(LeaseId(lease.id)).await;
                 match renewed {
                     Ok(ttl_s) => {
@@ -272,8 +292,8 @@ impl Client {
                 }
             }
             // Left alone, it runs out; reads in between see whether that is too early.
-            let end = now() + 2 * lease.ttl;
-            while now() < end && !self.book.is_closed() {
+            let end = self.book.observer.now() + 2 * lease.ttl;
+            while self.book.observer.now() < end && !self.book.is_closed() {
                 self.run(Call::Get { key }).await;
                 sleep(Duration::from_millis(200)).await;
             }
@@ -281,7 +301,7 @@ impl Client {
     }
 
     async fn grant(&self) -> Option<Lease> {
-        let renewed = now();
+        let renewed = self.book.observer.now();
         let request = Request::LeaseGrant(rpc::LeaseGrantRequest { ttl: TTL_S, id: 0 });
         let applied = self.member.propose(request).await.ok()?;
         let Response::LeaseGrant(answer) = applied.response else {
@@ -296,7 +316,13 @@ impl Client {
     }
 
     fn note_renewal(&self, lease: i64, asked: Nanos, ttl_s: i64) -> Nanos {
-        let ttl = u64::try_from(ttl_s).unwrap_or(0) * 1_000_000_000;
+        let granted = u64::try_from(ttl_s).unwrap_or(0) * 1_000_000_000;
+        // The leader's clock may be the fastest, and this is the time of the slowest.
+        let ttl = if self.book.is_skewed {
+            clock::least(granted)
+        } else {
+            granted
+        };
         self.book
             .observer
             .see(&Sight::Renewed { lease, asked, ttl });

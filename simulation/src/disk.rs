@@ -37,6 +37,8 @@ struct Content {
     /// Syncs that still succeed before the power fails; `None`: it does not.
     syncs_left: Option<u64>,
     is_off: bool,
+    /// Whether the syncs of the log are acknowledged and not done, and nothing unsynced is kept.
+    is_lying: bool,
 }
 
 /// A member's disk from one start to the next crash; cheap to clone.
@@ -63,6 +65,7 @@ impl Disk {
             random: StdRng::seed_from_u64(seed),
             syncs_left: None,
             is_off: false,
+            is_lying: false,
         };
         Ok(Self(Arc::new(Mutex::new(content))))
     }
@@ -70,6 +73,12 @@ impl Disk {
     /// Lets the power fail in the midst of a sync, after so many more.
     pub fn fail_after(&self, syncs: u64) {
         self.0.lock().syncs_left = Some(syncs);
+    }
+
+    /// From now on the syncs of the log are acknowledged and not done: a control, that must not
+    /// go unnoticed.
+    pub fn lie(&self) {
+        self.0.lock().is_lying = true;
     }
 
     /// Takes [`Self::fail_after`] back.
@@ -106,7 +115,12 @@ impl Disk {
                 // Everything else is durable before it has its name.
                 None => written.clone(),
             };
-            std::fs::write(target, partly(durable, &written, &mut content.random))
+            let left = if content.is_lying {
+                durable
+            } else {
+                partly(durable, &written, &mut content.random)
+            };
+            std::fs::write(target, left)
         })
     }
 
@@ -153,6 +167,9 @@ impl Disk {
 impl LogIo for Disk {
     fn sync(&self, file: &File) -> io::Result<()> {
         let metadata = file.metadata()?;
+        if self.0.lock().is_lying {
+            return self.check_power();
+        }
         self.make_durable(metadata.ino(), |durable| {
             durable.resize(
                 usize::try_from(metadata.len()).map_err(io::Error::other)?,
@@ -211,8 +228,15 @@ impl StateFile {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let file = options.open(path)?;
-        let inode = file.metadata()?.ino();
-        disk.0.lock().durable.entry(inode).or_default();
+        let metadata = file.metadata()?;
+        let inode = metadata.ino();
+        let mut content = disk.0.lock();
+        let durable = content.durable.entry(inode).or_default();
+        if metadata.len() == 0 {
+            // A new file may have the number of one that is gone.
+            durable.clear();
+        }
+        drop(content);
         Ok(Self {
             file,
             inode,
@@ -338,6 +362,26 @@ mod tests {
             partial += u32::from(arrived > 0 && arrived < 4096);
         }
         assert!(partial > 3, "{partial}");
+    }
+
+    #[test]
+    fn a_disk_that_lies_loses_what_it_said_was_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::create_dir(&from).unwrap();
+        let path = from.join("0000000000000001.log");
+        std::fs::write(&path, [0; 128]).unwrap();
+        let disk = Disk::new(&from, 1).unwrap();
+        let file = OpenOptions::new().write(true).read(true).open(&path);
+        let file = file.unwrap();
+        file.write_all_at(&[1; 64], 0).unwrap();
+        disk.sync(&file).unwrap();
+        disk.lie();
+        file.write_all_at(&[2; 64], 64).unwrap();
+        disk.sync(&file).unwrap();
+        disk.crash(&from, &to).unwrap();
+        let left = std::fs::read(to.join("0000000000000001.log")).unwrap();
+        assert_eq!(left, [[1; 64], [0; 64]].concat());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::invariants::Place;
+use crate::operator::Intent;
 
 /// Something that is done to members or to the links between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,12 @@ pub enum Fault {
     Release(Place, Place),
     /// From now on a message takes up to this long.
     Delay(Duration),
+    /// From now on a member's disk acknowledges syncs of the log without doing them.
+    Lie(Place),
+    /// The membership is to change.
+    Change(Intent),
+    /// Members that were removed are started again, with the data they had.
+    StartEnded,
 }
 
 /// A fault and when it comes.
@@ -43,6 +50,12 @@ pub struct Planned {
 const FAULT_MS_MAX: u64 = 6000;
 /// The pause between two faults, at most.
 const PAUSE_MS_MAX: u64 = 1500;
+/// The pause between two changes of the membership, at most.
+const CHANGE_PAUSE_MS_MAX: u64 = 4000;
+/// How long disks lie before the loss of power that shows it.
+const LIE_LASTS: Duration = Duration::from_millis(600);
+/// How long a loss of power lasts.
+const RESTART_PAUSE: Duration = Duration::from_millis(500);
 /// The delay of a message on a good day.
 pub const DELAY_DEFAULT: Duration = Duration::from_millis(2);
 
@@ -68,6 +81,45 @@ pub fn plan(seed: u64, members: usize, from: Duration, to: Duration) -> Vec<Plan
     }
     draw.planned.sort_by_key(|planned| planned.at);
     draw.planned
+}
+
+/// Draws the changes of the membership between `from` and `to`.
+pub fn plan_changes(seed: u64, from: Duration, to: Duration) -> Vec<Planned> {
+    let mut random = StdRng::seed_from_u64(seed ^ 0x00c4_a09e);
+    let mut planned = Vec::new();
+    let mut at = from;
+    while at < to {
+        let fault = match random.random_range(0..100) {
+            0..20 => Fault::Change(Intent::Add { is_learner: true }),
+            20..40 => Fault::Change(Intent::Add { is_learner: false }),
+            40..55 => Fault::Change(Intent::Promote),
+            55..75 => Fault::Change(Intent::Remove),
+            75..90 => Fault::Change(Intent::Replace),
+            _ => Fault::StartEnded,
+        };
+        planned.push(Planned { at, fault });
+        at += Duration::from_millis(random.random_range(100..CHANGE_PAUSE_MS_MAX));
+    }
+    planned
+}
+
+/// All members lose their power at once, and are started again; their disks have lied for a while,
+/// when they do.
+pub fn power_loss(members: usize, from: Duration, to: Duration, is_lie: bool) -> Vec<Planned> {
+    let of_all = |at, fault: fn(Place) -> Fault| {
+        (0..members).map(move |member| Planned {
+            at,
+            fault: fault(member),
+        })
+    };
+    let middle = from + to.saturating_sub(from) / 2;
+    let mut planned = Vec::new();
+    if is_lie {
+        planned.extend(of_all(middle.saturating_sub(LIE_LASTS), Fault::Lie));
+    }
+    planned.extend(of_all(middle, Fault::Crash));
+    planned.extend(of_all(middle + RESTART_PAUSE, Fault::Restart));
+    planned
 }
 
 struct Draw {
@@ -198,5 +250,17 @@ mod tests {
             assert!(broken.is_empty(), "seed {seed} leaves {broken:?}");
         }
         assert_eq!(kinds.len(), 9, "{kinds:?}");
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_changes_of_the_membership_again_and_every_kind_of_them() {
+        let (from, to) = (Duration::from_secs(3), Duration::from_secs(30));
+        let mut kinds = std::collections::BTreeSet::new();
+        for seed in 0..20 {
+            let changes = plan_changes(seed, from, to);
+            assert_eq!(changes, plan_changes(seed, from, to));
+            kinds.extend(changes.iter().map(|planned| format!("{:?}", planned.fault)));
+        }
+        assert_eq!(kinds.len(), 6, "{kinds:?}");
     }
 }

@@ -1,153 +1,188 @@
 //! One simulated host: a member, its peer port, its clients, and who looks at it.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_proto::etcd::rpc;
+use holdfast_store::Error;
 use holdfast_store::api::peer_routes;
-use holdfast_store::consensus::Workers;
-use holdfast_store::member::{Member, MemberOptions};
+use holdfast_store::member::Member;
 use holdfast_store::state::State;
-use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::clients::{self, Book};
-use crate::disk::Disk;
 use crate::invariants::{Place, Sight};
-use crate::network::{self, PEER_PORT, SimulatedDialer};
-use crate::observer::{Ears, Observer};
+use crate::observer::Ears;
+use crate::world::{Role, World};
+use crate::{clients, clock, network, operator, upkeep, watchers};
 
-/// Bytes of a log segment: small, so that the log rolls over often.
-const SEGMENT_BYTES: u64 = 64 << 10;
 /// Looks at a member's status a millisecond apart; at its log every so many of these.
 const LOG_TURN: u64 = 25;
 /// At its whole state every so many.
 const STATE_TURN: u64 = 500;
-
-/// What outlives a crash of one host.
-#[derive(Debug)]
-pub struct Seat {
-    /// The data directory of the present start.
-    pub folder: PathBuf,
-    /// Its disk.
-    pub disk: Disk,
-    /// Starts so far.
-    pub starts: u64,
-    /// The member, while it runs.
-    pub member: Option<Member>,
-    /// Whether it serves clients.
-    pub is_ready: bool,
-    /// Whether the host is up.
-    pub is_up: bool,
-}
-
-/// What all hosts of one simulation share.
-#[derive(Debug)]
-pub struct World {
-    /// Everything that is random follows from it.
-    pub seed: u64,
-    /// Clients of each member, beside the one with leases.
-    pub clients: usize,
-    /// Entries after which a log is purged, and how many are kept behind that.
-    pub log_entries: (u64, u64),
-    /// Who looks on.
-    pub observer: Arc<Observer>,
-    /// What clients asked and were told.
-    pub book: Arc<Book>,
-    /// The hosts.
-    pub seats: Vec<Mutex<Seat>>,
-}
-
-/// The name of a host, of its member, and in its peer URL.
-pub fn name(place: Place) -> String {
-    format!("m{place}")
-}
-
-impl World {
-    fn options(&self, place: Place) -> MemberOptions {
-        let url = |place| vec![format!("http://{}:{PEER_PORT}", name(place))];
-        let seat = self.seat(place).lock();
-        let mut options = MemberOptions::new(name(place), seat.folder.clone());
-        options.peer_urls = url(place);
-        options.initial_cluster = (0..self.seats.len())
-            .map(|place| (name(place), url(place)))
-            .collect();
-        options.log_segment_bytes = SEGMENT_BYTES;
-        options.reserve_bytes = 0;
-        (options.snapshot_count, options.catch_up_entries) = self.log_entries;
-        options.log_io = Arc::new(seat.disk.clone());
-        options.state_storage = Some(seat.disk.state_storage());
-        options.workers = Workers::Tasks;
-        options.peer_dialer = Arc::new(SimulatedDialer);
-        options
-    }
-
-    /// The host at `place`.
-    ///
-    /// # Panics
-    /// When there is none.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "places come from the number of seats"
-    )]
-    pub fn seat(&self, place: Place) -> &Mutex<Seat> {
-        &self.seats[place]
-    }
-
-    /// Accuses the member, unless its disk has no power: it is about to crash then.
-    fn accuse(&self, place: Place, disk: &Disk, what: &str) {
-        if !disk.is_off() {
-            self.observer.accuse(format!("member {place} {what}"));
-        }
-    }
-}
+/// Looks at the log for which entries may stand under a snapshot that was just installed.
+const TAIL_LOOKS_MAX: u64 = 400;
+/// Pause before a member that cannot join yet is started again.
+const JOIN_PAUSE: Duration = Duration::from_millis(300);
 
 /// Runs the host from a start to the next crash.
 ///
 /// # Errors
 /// None: what goes wrong is shown to the observer.
 pub async fn run(world: Arc<World>, place: Place) -> turmoil::Result {
-    let disk = world.seat(place).lock().disk.clone();
-    let mut options = world.options(place);
-    let ears = Arc::new(Ears::new(place, Arc::clone(&world.observer)));
-    let observer: Arc<Ears> = Arc::clone(&ears);
-    options.log_observer = Some(observer);
-    let member = match Member::start(options, Arc::<Ears>::clone(&ears)).await {
-        Ok(member) => member,
-        Err(error) => {
-            world.accuse(place, &disk, &format!("does not start: {error:?}"));
-            return std::future::pending().await;
-        }
+    let (disk, starts, role) = {
+        let seat = world.seat(place).lock();
+        (seat.disk.clone(), seat.starts, seat.role)
     };
-    ears.attach(member.state());
-    let starts = {
-        let mut seat = world.seat(place).lock();
-        seat.member = Some(member.clone());
-        seat.starts
-    };
-    let routes = peer_routes(&member, CancellationToken::new());
-    drop(tokio::spawn(network::serve(routes)));
-    drop(tokio::spawn(watch(
-        Arc::clone(&world),
-        place,
-        member.clone(),
-    )));
-    if let Err(error) = member.ready().await {
-        world.accuse(place, &disk, &format!("does not get ready: {error:?}"));
+    if role == Role::Spare {
         return std::future::pending().await;
     }
-    world.observer.see(&Sight::Ready {
-        member: place,
-        revision: member.state().revision(),
-    });
-    world.seat(place).lock().is_ready = true;
-    let seed = world.seed.wrapping_add(starts << 32);
-    clients::spawn(&member, place, world.clients, seed, &world.book);
-    let reason = member.failed().await;
-    world.accuse(place, &disk, &format!("failed: {reason}"));
+    let stop = CancellationToken::new();
+    let guard = stop.clone().drop_guard();
+    if world.settings.is_skewed {
+        let gain = clock::gain(world.settings.seed, place, starts);
+        spawn(&stop, clock::run_fast(Arc::clone(&world.observer), gain));
+    }
+    let ears = Arc::new(Ears::new(place, Arc::clone(&world.observer)));
+    match start(&world, place, &ears).await {
+        Ok(Some(member)) => serve(&world, place, &member, &ears, &stop).await,
+        Ok(None) => world.seat(place).lock().has_ended = true,
+        Err(error) => world.accuse(place, &disk, &format!("does not start: {error:?}")),
+    }
+    // The process ends; the host goes on.
+    drop(guard);
     std::future::pending().await
+}
+
+/// Runs `work` on this host until the member ends.
+fn spawn(stop: &CancellationToken, work: impl Future + Send + 'static) {
+    let stop = stop.clone();
+    drop(tokio::spawn(async move {
+        drop(stop.run_until_cancelled(work).await);
+    }));
+}
+
+/// Starts the member, as often as it takes one that joins. None when it is none any more.
+async fn start(
+    world: &Arc<World>,
+    place: Place,
+    ears: &Arc<Ears>,
+) -> Result<Option<Member>, Error> {
+    loop {
+        let mut options = world.options(place);
+        let observer: Arc<Ears> = Arc::clone(ears);
+        options.log_observer = Some(observer);
+        let (role, id) = {
+            let seat = world.seat(place).lock();
+            (seat.role, seat.id)
+        };
+        let error = match Member::start(options, Arc::<Ears>::clone(ears)).await {
+            Ok(member) => return Ok(Some(member)),
+            Err(error) => error,
+        };
+        let (is_unwanted, is_removed) = {
+            let roster = world.roster.lock();
+            let id = id.unwrap_or(0);
+            (roster.unwanted.contains(&id), roster.is_removed(id))
+        };
+        match error {
+            Error::MemberRemoved { .. } if is_unwanted => return Ok(None),
+            // Who is in the cluster changes while it asks, and who is asked may be down.
+            Error::Option { .. } if role == Role::Joiner => {
+                if is_removed {
+                    return Ok(None);
+                }
+                tracing::info!(place, %error, "a member cannot join yet");
+                sleep(JOIN_PAUSE).await;
+            }
+            error => return Err(error),
+        }
+    }
+}
+
+/// From a started member to its end.
+async fn serve(
+    world: &Arc<World>,
+    place: Place,
+    member: &Member,
+    ears: &Arc<Ears>,
+    stop: &CancellationToken,
+) {
+    ears.attach(member.state());
+    let (starts, disk) = {
+        let mut seat = world.seat(place).lock();
+        seat.member = Some(member.clone());
+        let id = *seat.id.get_or_insert(member.id().0);
+        if id != member.id().0 {
+            let what = format!("is {} with the data of {id:x}", member.id());
+            world.accuse(place, &seat.disk, &what);
+        }
+        (seat.starts, seat.disk.clone())
+    };
+    let routes = peer_routes(member, stop.clone());
+    spawn(stop, network::serve(routes));
+    spawn(stop, watch(Arc::clone(world), place, member.clone()));
+    let seed = world.settings.seed.wrapping_add(starts << 32);
+    let working = async {
+        match member.ready().await {
+            Ok(()) => {
+                world.observer.see(&Sight::Ready {
+                    member: place,
+                    revision: member.state().revision(),
+                });
+                world.seat(place).lock().is_ready = true;
+                work(world, place, member, ears, (seed, stop));
+            }
+            Err(Error::Stopped) => {}
+            Err(error) => world.accuse(place, &disk, &format!("does not get ready: {error:?}")),
+        }
+        member.failed().await
+    };
+    let reason = working.await;
+    if !may_be_removed(world, member) {
+        world.accuse(place, &disk, &format!("failed: {reason}"));
+        return;
+    }
+    stop.cancel();
+    {
+        let mut seat = world.seat(place).lock();
+        seat.member = None;
+        seat.is_ready = false;
+    }
+    let ended = member.clone().stop().await;
+    tracing::info!(place, ?ended, "a removed member has ended");
+    world.seat(place).lock().has_ended = true;
+}
+
+/// Whether the member says that it was removed, and somebody asked for that.
+fn may_be_removed(world: &World, member: &Member) -> bool {
+    let is_unwanted = world.roster.lock().unwanted.contains(&member.id().0);
+    member.is_removed() && is_unwanted
+}
+
+/// Starts everybody who uses a member that is ready.
+fn work(
+    world: &Arc<World>,
+    place: Place,
+    member: &Member,
+    ears: &Arc<Ears>,
+    (seed, stop): (u64, &CancellationToken),
+) {
+    let count = (world.settings.clients, seed);
+    clients::spawn(member, place, count, &world.book, stop);
+    let seed = seed ^ (u64::try_from(place).unwrap_or(0) << 24);
+    let shared = (&world.watches, &world.book, &world.observer);
+    for watcher in watchers::spawn(member, ears.hub(), seed, shared) {
+        spawn(stop, watcher);
+    }
+    if world.settings.has_upkeep {
+        let book = Arc::clone(&world.book);
+        spawn(stop, upkeep::work(member.clone(), seed, book));
+    }
+    if world.settings.spares > 0 {
+        let world = Arc::clone(world);
+        spawn(stop, operator::work(world, place, member.clone(), seed));
+    }
 }
 
 /// Looks at a member until its host goes down.
@@ -156,7 +191,7 @@ async fn watch(world: Arc<World>, place: Place, member: Member) {
         member: place,
         revision: member.state().revision(),
     });
-    let mut looked_to = 0;
+    let mut looks = LogLooks::default();
     for turn in 0_u64.. {
         world.observer.see(&Sight::Status {
             member: place,
@@ -165,7 +200,8 @@ async fn watch(world: Arc<World>, place: Place, member: Member) {
             revision: member.state().revision(),
         });
         if turn % LOG_TURN == 0 {
-            looked_to = look_at_log(&world, place, &member, looked_to);
+            looks.look(&world, place, &member);
+            look_at_decisions(&world, place, member.state());
         }
         if turn % STATE_TURN == 0 {
             look_at_state(&world, place, member.state());
@@ -174,45 +210,92 @@ async fn watch(world: Arc<World>, place: Place, member: Member) {
     }
 }
 
-/// Shows the entries after `looked_to`, and says up to where it need not look again.
-fn look_at_log(world: &World, place: Place, member: &Member, looked_to: u64) -> u64 {
-    // Only a log that holds what is applied last says what was applied before it: under a snapshot
-    // that was just installed, entries that never were may stand until they are purged.
-    let applied = member.state().applied().filter(|at| {
-        let entry = member.log().fingerprint(at.index);
-        entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.term == at.term))
-    });
-    let applied = applied.map_or(0, |at| at.index);
-    let range = member.log().range();
-    for index in range.start.max(looked_to + 1)..range.end {
-        match member.log().fingerprint(index) {
-            Ok(Some(entry)) => world.observer.see(&Sight::Logged {
-                member: place,
-                index,
-                entry,
-                is_committed: index <= applied,
-            }),
-            Ok(None) => break,
-            Err(error) => {
-                let what = format!("cannot read entry {index} of its log: {error}");
-                world.observer.accuse(format!("member {place} {what}"));
-                break;
-            }
-        }
-    }
-    applied.min(range.end.saturating_sub(1))
+/// How far a log was looked at.
+#[derive(Debug, Default)]
+struct LogLooks {
+    looked_to: u64,
+    /// Looks in a row at entries that stand under a snapshot.
+    with_tail: u64,
 }
 
-/// Shows a digest of the whole state.
+impl LogLooks {
+    /// Shows the entries after those that were shown as applied.
+    fn look(&mut self, world: &World, place: Place, member: &Member) {
+        let accuse = |what: String| {
+            world.observer.accuse(format!("member {place} {what}"));
+        };
+        let range = member.log().range();
+        // Only a log that holds what is applied last says what was applied before it: under a
+        // snapshot that was just installed a shorter tail stands until it is purged
+        // (store/src/consensus/group_tests.rs).
+        let applied = member.state().applied();
+        let is_held = applied.is_none_or(|at| {
+            let entry = member.log().fingerprint(at.index);
+            entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.term == at.term))
+        });
+        self.with_tail = if is_held || range.is_empty() {
+            0
+        } else {
+            self.with_tail + 1
+        };
+        if self.with_tail > TAIL_LOOKS_MAX {
+            accuse(format!("keeps {range:?} in its log under {applied:?}"));
+        }
+        let applied = applied.filter(|_| is_held).map_or(0, |at| at.index);
+        for index in range.start.max(self.looked_to + 1)..range.end {
+            match member.log().fingerprint(index) {
+                Ok(Some(entry)) => world.observer.see(&Sight::Logged {
+                    member: place,
+                    index,
+                    entry,
+                    is_committed: index <= applied,
+                }),
+                Ok(None) => break,
+                Err(error) => {
+                    accuse(format!("cannot read entry {index} of its log: {error}"));
+                    break;
+                }
+            }
+        }
+        self.looked_to = applied.min(range.end.saturating_sub(1));
+    }
+}
+
+/// Shows what is decided and small: who the members are, what is compacted, which alarms there are.
+fn look_at_decisions(world: &World, place: Place, state: &State) {
+    let Some(applied) = state.applied() else {
+        return;
+    };
+    let mut alarms = state.alarms().into_iter();
+    if let Some(alarm) = alarms.find(|alarm| alarm.alarm() == rpc::AlarmType::Corrupt) {
+        let divergent = alarm.member_id;
+        let what = format!("the members found that the data of {divergent:x} differ");
+        world.observer.accuse(what);
+    }
+    let listed: Vec<u64> = state.members().into_iter().map(|known| known.id).collect();
+    world.observer.see(&Sight::Members {
+        member: place,
+        applied: (applied.term, applied.index),
+        listed: &listed,
+        removed: &state.removed_members(),
+    });
+    world.observer.see(&Sight::Compacted {
+        member: place,
+        applied: applied.index,
+        revision: state.compact_revision(),
+    });
+}
+
+/// Shows the whole state.
 pub fn look_at_state(world: &World, place: Place, state: &State) {
     let Some(applied) = state.applied() else {
         return;
     };
-    match digest(state) {
-        Ok(digest) => world.observer.see(&Sight::State {
+    match content(state) {
+        Ok(content) => world.observer.see(&Sight::State {
             member: place,
             applied: applied.index,
-            digest,
+            content: &content,
         }),
         Err(error) => {
             let what = format!("member {place} cannot read its state: {error}");
@@ -221,17 +304,15 @@ pub fn look_at_state(world: &World, place: Place, state: &State) {
     }
 }
 
-/// A digest of all that is replicated.
-fn digest(state: &State) -> Result<u64, holdfast_store::Error> {
+/// All that is replicated, the keys and their history as their hash.
+fn content(state: &State) -> Result<String, Error> {
     let hash = state.hash_kv(0)?;
-    let mut hasher = DefaultHasher::new();
-    (hash.hash, hash.compact_revision, hash.current_revision).hash(&mut hasher);
     let rest = (
         state.lease_infos(),
         state.members(),
         state.alarms(),
         state.cluster_version(),
+        state.removed_members(),
     );
-    format!("{rest:?}").hash(&mut hasher);
-    Ok(hasher.finish())
+    Ok(format!("{hash:?}, {rest:?}"))
 }

@@ -1,109 +1,39 @@
 //! One simulation, from an empty cluster to a verdict.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use holdfast_store::member::Member;
 use parking_lot::Mutex;
-use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
 use tempfile::TempDir;
 use turmoil::Sim;
 
 use crate::clients::Book;
 use crate::disk::Disk;
 use crate::faults::{self, DELAY_DEFAULT, Fault, Planned};
-use crate::history::{self, History, Summary, calls};
-use crate::host::{self, Seat, World, name};
+use crate::history::Nanos;
+use crate::host;
 use crate::invariants::{Place, Sight};
 use crate::observer::Observer;
+use crate::settings::{Control, Settings};
+use crate::verdict::{Outcome, Violation, judge};
+use crate::world::{Role, Seat, World, name};
 
 /// One step of simulated time.
 const TICK: Duration = Duration::from_millis(1);
 /// Segments on their way on one connection.
 const CONNECTION_SEGMENTS_MAX: usize = 1 << 16;
+/// Steps between two looks at who the members are.
+const ROSTER_TURN: u64 = 50;
 /// A cluster without faults serves on all members within this time.
 const SETTLE_MAX: Duration = Duration::from_mins(1);
 /// Operations that must be answered once everything is mended.
 const PROGRESS: u64 = 50;
 /// All requests have their answer within this time, and all members the same state.
 const REST_MAX: Duration = Duration::from_secs(30);
-/// The revision of a new store.
-const BASE_REVISION: i64 = 1;
-
-/// What a simulation is made of; all of it follows from the seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// The seed.
-    pub seed: u64,
-    /// Members of the cluster.
-    pub members: usize,
-    /// Clients of each.
-    pub clients: usize,
-    /// Entries after which a log is purged, and how many are kept behind that.
-    pub log_entries: (u64, u64),
-    /// When the first fault may come.
-    pub faults_from: Duration,
-    /// When everything is mended.
-    pub faults_to: Duration,
-}
-
-impl Settings {
-    /// Those of `seed`.
-    pub fn of(seed: u64) -> Self {
-        let mut random = StdRng::seed_from_u64(seed ^ 0x5e77_1265);
-        let faults_from = Duration::from_millis(random.random_range(0..4000));
-        Self {
-            seed,
-            members: if random.random_bool(0.6) { 3 } else { 5 },
-            clients: random.random_range(1..4),
-            // Short logs strand members that were away: they need a snapshot.
-            log_entries: if random.random_bool(0.5) {
-                (random.random_range(20..200), random.random_range(1..50))
-            } else {
-                (10_000, 5_000)
-            },
-            faults_from,
-            faults_to: faults_from + Duration::from_secs(20),
-        }
-    }
-}
-
-/// What a simulation without a violation did.
-#[derive(Debug, Clone, Copy)]
-pub struct Outcome {
-    /// Simulated time.
-    pub simulated: Duration,
-    /// Crashes of members.
-    pub crashes: u64,
-    /// What the clients' history held.
-    pub history: Summary,
-}
-
-/// What must not be.
-#[derive(Debug)]
-pub struct Violation {
-    /// The seed it was found with.
-    pub seed: u64,
-    /// What it is.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "seed {0}: {1}\nagain, most likely: HOLDFAST_SEED={0} cargo test -p \
-             holdfast-simulation --test it seeds -- --ignored",
-            self.seed, self.what
-        )
-    }
-}
-
-impl std::error::Error for Violation {}
+/// Watches have seen everything this long after the last change.
+const WATCH_MAX: Duration = Duration::from_secs(2);
 
 /// Runs the simulation of `settings`.
 ///
@@ -128,7 +58,9 @@ struct Run<'sim> {
     world: Arc<World>,
     sim: Sim<'sim>,
     root: TempDir,
+    steps: u64,
     crashes: u64,
+    joined: u64,
 }
 
 /// A folder in memory, where there is one.
@@ -140,28 +72,41 @@ fn fast_folder() -> io::Result<TempDir> {
     TempDir::new()
 }
 
+fn failed(error: &io::Error) -> String {
+    format!("the simulated disk failed: {error}")
+}
+
 impl Run<'_> {
     fn new(settings: Settings) -> io::Result<Self> {
         let root = fast_folder()?;
-        let seats = (0..settings.members).map(|place| {
+        let seats = (0..settings.members + settings.spares).map(|place| {
             let folder = root.path().join(format!("{place}-0"));
             std::fs::create_dir_all(&folder)?;
+            let is_founder = place < settings.members;
             Ok(Mutex::new(Seat {
                 disk: Disk::new(&folder, disk_seed(settings.seed, place, 0))?,
                 folder,
                 starts: 0,
+                role: if is_founder {
+                    Role::Founder
+                } else {
+                    Role::Spare
+                },
+                id: None,
                 member: None,
                 is_ready: false,
-                is_up: true,
+                is_up: is_founder,
+                has_ended: false,
             }))
         });
         let observer = Arc::new(Observer::default());
         let world = Arc::new(World {
-            seed: settings.seed,
-            clients: settings.clients,
-            log_entries: settings.log_entries,
-            book: Arc::new(Book::new(Arc::clone(&observer))),
+            settings,
+            book: Arc::new(Book::new(Arc::clone(&observer), settings.is_skewed)),
             observer,
+            watches: Arc::default(),
+            roster: Mutex::default(),
+            orders: Mutex::default(),
             seats: seats.collect::<io::Result<_>>()?,
         });
         let mut sim = turmoil::Builder::new()
@@ -174,7 +119,7 @@ impl Run<'_> {
             .tcp_capacity(CONNECTION_SEGMENTS_MAX)
             .enable_random_order()
             .build();
-        for place in 0..settings.members {
+        for place in 0..world.seats.len() {
             let world = Arc::clone(&world);
             sim.host(name(place), move || host::run(Arc::clone(&world), place));
         }
@@ -183,21 +128,16 @@ impl Run<'_> {
             world,
             sim,
             root,
+            steps: 0,
             crashes: 0,
+            joined: 0,
         })
     }
 
     fn all(&mut self) -> Result<Outcome, String> {
-        let Settings {
-            seed,
-            members,
-            faults_from,
-            faults_to,
-            ..
-        } = self.settings;
-        let mut faults = faults::plan(seed, members, faults_from, faults_to).into_iter();
+        let mut faults = planned(&self.settings).into_iter();
         let mut next = faults.next();
-        while self.sim.elapsed() < faults_to || next.is_some() {
+        while self.sim.elapsed() < self.settings.faults_to || next.is_some() {
             while let Some(Planned { at, fault }) = next
                 && at <= self.sim.elapsed()
             {
@@ -207,18 +147,31 @@ impl Run<'_> {
             self.step()?;
         }
         self.settle()?;
-        self.judge()
+        let outcome = judge(&self.world)?;
+        Ok(Outcome {
+            crashes: self.crashes,
+            joined: self.joined,
+            ..outcome
+        })
     }
 
     fn step(&mut self) -> Result<(), String> {
+        let now = Nanos::try_from(self.sim.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
+        self.world.observer.set_now(now);
         self.sim.step().map_err(|error| error.to_string())?;
-        for place in 0..self.settings.members {
+        self.steps += 1;
+        for place in 0..self.world.seats.len() {
             let is_lost = {
                 let seat = self.world.seat(place).lock();
                 seat.is_up && seat.disk.is_off()
             };
             if is_lost {
                 self.crash(place)?;
+            }
+        }
+        if self.steps.is_multiple_of(ROSTER_TURN) {
+            for (id, place) in self.world.hear() {
+                self.begin_anew(place, id)?;
             }
         }
         match self.world.observer.violation() {
@@ -241,43 +194,88 @@ impl Run<'_> {
             Fault::Hold(a, b) => self.sim.hold(name(a), name(b)),
             Fault::Release(a, b) => self.sim.release(name(a), name(b)),
             Fault::Delay(delay) => self.sim.set_max_message_latency(delay),
+            Fault::Lie(place) => self.world.seat(place).lock().disk.lie(),
+            Fault::Change(intent) => self.world.orders.lock().push_back(intent),
+            Fault::StartEnded => self.start_ended(),
         }
         Ok(())
     }
 
-    fn crash(&mut self, place: Place) -> Result<(), String> {
-        let failed = |error: io::Error| format!("the simulated disk failed: {error}");
-        let old: PathBuf;
-        {
-            let mut seat = self.world.seat(place).lock();
-            if !seat.is_up {
-                return Ok(());
-            }
-            let starts = seat.starts + 1;
-            let folder = self.root.path().join(format!("{place}-{starts}"));
-            seat.disk.crash(&seat.folder, &folder).map_err(failed)?;
-            let seed = disk_seed(self.settings.seed, place, starts);
-            seat.disk = Disk::new(&folder, seed).map_err(failed)?;
-            old = std::mem::replace(&mut seat.folder, folder);
-            seat.starts = starts;
-            seat.member = None;
-            seat.is_ready = false;
-            seat.is_up = false;
+    /// Takes the seat's data directory, as a crash leaves it or empty.
+    fn change_folder(&mut self, place: Place, is_kept: bool) -> io::Result<PathBuf> {
+        let mut seat = self.world.seat(place).lock();
+        let starts = seat.starts + 1;
+        let folder = self.root.path().join(format!("{place}-{starts}"));
+        if is_kept {
+            seat.disk.crash(&seat.folder, &folder)?;
+        } else {
+            std::fs::create_dir_all(&folder)?;
         }
+        let seed = disk_seed(self.settings.seed, place, starts);
+        seat.disk = Disk::new(&folder, seed)?;
+        seat.starts = starts;
+        seat.member = None;
+        seat.is_ready = false;
+        seat.is_up = false;
+        seat.has_ended = false;
+        Ok(std::mem::replace(&mut seat.folder, folder))
+    }
+
+    fn crash(&mut self, place: Place) -> Result<(), String> {
+        if !self.world.seat(place).lock().is_up {
+            return Ok(());
+        }
+        let has_ended = self.world.seat(place).lock().has_ended;
+        let old = self.change_folder(place, true);
+        let old = old.map_err(|error| failed(&error))?;
+        self.world.seat(place).lock().has_ended = has_ended;
         self.crashes += 1;
         self.sim.crash(name(place));
-        std::fs::remove_dir_all(old).map_err(failed)
+        std::fs::remove_dir_all(old).map_err(|error| failed(&error))
     }
 
     fn restart(&mut self, place: Place) {
         {
             let mut seat = self.world.seat(place).lock();
             seat.disk.never_fail();
+            if seat.role == Role::Spare || seat.has_ended {
+                return;
+            }
             if std::mem::replace(&mut seat.is_up, true) {
                 return;
             }
         }
         self.sim.bounce(name(place));
+    }
+
+    /// Starts the member `id`, that was added, on the host that has its address.
+    fn begin_anew(&mut self, place: Place, id: u64) -> Result<(), String> {
+        tracing::info!(place, id, at = ?self.sim.elapsed(), "a member that was added begins");
+        self.sim.crash(name(place));
+        let old = self.change_folder(place, false);
+        let old = old.map_err(|error| failed(&error))?;
+        {
+            let mut seat = self.world.seat(place).lock();
+            seat.role = Role::Joiner;
+            seat.id = Some(id);
+            seat.is_up = true;
+        }
+        self.world.observer.see(&Sight::Emptied { member: place });
+        self.joined += 1;
+        self.sim.bounce(name(place));
+        std::fs::remove_dir_all(old).map_err(|error| failed(&error))
+    }
+
+    /// Starts what was removed and has ended with the data it had.
+    fn start_ended(&mut self) {
+        for place in 0..self.world.seats.len() {
+            let mut seat = self.world.seat(place).lock();
+            if std::mem::replace(&mut seat.has_ended, false) {
+                seat.is_up = true;
+                drop(seat);
+                self.sim.bounce(name(place));
+            }
+        }
     }
 
     /// Steps until `is_done`, for at most `patience`.
@@ -290,7 +288,10 @@ impl Run<'_> {
         let end = self.sim.elapsed() + patience;
         while !is_done(&self.world) {
             if self.sim.elapsed() > end {
-                return Err(format!("{what}, {patience:?} after the last fault"));
+                let seats = self.world.describe();
+                return Err(format!(
+                    "{what}, {patience:?} after the last fault: {seats}"
+                ));
             }
             self.step()?;
         }
@@ -299,12 +300,11 @@ impl Run<'_> {
 
     /// From the last fault to a cluster at rest: it must serve again, and all members agree.
     fn settle(&mut self) -> Result<(), String> {
-        for place in 0..self.settings.members {
+        self.world.orders.lock().clear();
+        for place in 0..self.world.seats.len() {
             self.restart(place);
         }
-        self.until(SETTLE_MAX, "a member is not ready", |world| {
-            world.seats.iter().all(|seat| seat.lock().is_ready)
-        })?;
+        self.until(SETTLE_MAX, "a member is not ready", World::is_settled)?;
         let goal = self.world.book.answered() + PROGRESS;
         self.until(SETTLE_MAX, "clients get no answers", |world| {
             world.book.answered() >= goal
@@ -313,48 +313,40 @@ impl Run<'_> {
         self.until(REST_MAX, "a client waits for an answer", |world| {
             !world.book.is_waiting()
         })?;
+        // A change that was asked for last may still come.
+        self.until(SETTLE_MAX, "a member is not ready", World::is_settled)?;
         self.until(REST_MAX, "the members differ", |world| {
-            let members = members(world);
-            let mut applied = members.iter().map(|member| member.state().applied());
+            let members = world.members().into_iter();
+            let mut applied = members.map(|(_, member)| member.state().applied());
             let first = applied.next();
             applied.all(|at| Some(at) == first)
-        })
-    }
-
-    fn judge(&self) -> Result<Outcome, String> {
-        let mut history = History {
-            base: BASE_REVISION,
-            ..History::default()
-        };
-        for (place, member) in members(&self.world).into_iter().enumerate() {
-            host::look_at_state(&self.world, place, member.state());
-            let newest = member.state().revision();
-            let events = member.state().events(BASE_REVISION + 1, newest, usize::MAX);
-            let events = events.map_err(|error| error.to_string())?.events;
-            self.world.observer.see(&Sight::Finished {
-                member: place,
-                events: &events,
-            });
-            history.events = events
-                .iter()
-                .filter_map(|change| calls::event(change).ok())
-                .collect();
+        })?;
+        let end = self.sim.elapsed() + WATCH_MAX;
+        while self.sim.elapsed() < end {
+            self.step()?;
         }
-        (history.operations, history.leases) = self.world.book.entries();
-        let summary = history::check(&history).map_err(|error| error.to_string())?;
-        Ok(Outcome {
-            simulated: self.sim.elapsed(),
-            crashes: self.crashes,
-            history: summary,
-        })
+        Ok(())
     }
 }
 
-fn members(world: &World) -> Vec<Member> {
-    let members = world.seats.iter();
-    members
-        .filter_map(|seat| seat.lock().member.clone())
-        .collect()
+/// What happens in the simulation of `settings`.
+fn planned(settings: &Settings) -> Vec<Planned> {
+    let Settings {
+        seed,
+        members,
+        faults_from: from,
+        faults_to: to,
+        ..
+    } = *settings;
+    let mut planned = match settings.control {
+        None => faults::plan(seed, members, from, to),
+        Some(control) => faults::power_loss(members, from, to, control == Control::LyingDisks),
+    };
+    if settings.spares > 0 {
+        planned.extend(faults::plan_changes(seed, from, to));
+        planned.sort_by_key(|planned| planned.at);
+    }
+    planned
 }
 
 fn disk_seed(seed: u64, place: Place, starts: u64) -> u64 {

@@ -11,6 +11,7 @@ mod dns;
 pub mod error;
 pub mod etcd_file;
 pub mod export;
+pub mod failpoint;
 pub mod lease;
 pub mod member;
 pub mod metrics;

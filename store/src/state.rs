@@ -17,6 +17,7 @@ use crate::backend::{Home, Piece, Table, View, Walk};
 use crate::error::{Error, ErrorKind};
 use crate::etcd_file::{AUTH_ENABLED, AUTH_REVISION, Auth};
 use crate::export::Export;
+use crate::failpoint::{self, Point};
 use crate::lease::{LeaseChange, LeaseId, LeaseInfo, Lessor};
 use crate::mvcc::{Count, Horizon, Index, Revision, RowKey, hash_at, key_value, range, txn};
 
@@ -275,7 +276,9 @@ impl State {
                 return Err(Error::FutureRevision);
             }
             let at = if revision <= 0 { current } else { revision };
-            let hash = hash_at(&self.index, &published.view, compacted, at, epoch)?;
+            let is_newest = failpoint::is_on(Point::BugHashOfNewest);
+            let hashed = if is_newest { current } else { at };
+            let hash = hash_at(&self.index, &published.view, compacted, hashed, epoch)?;
             Ok(HashKv {
                 hash,
                 compact_revision: compacted,

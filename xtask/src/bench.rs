@@ -7,6 +7,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
+use crate::failpoints;
+
 /// How much to measure and where to write it.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
@@ -38,6 +40,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode> {
     cargo(&["build", "--locked", "--release", "--bin", "holdfast"])?;
     cargo(&["build", "--locked", "--bin", "bench"])?;
     let target = target_dir(&root)?;
+    failpoints::ensure_absent(&target.join("release/holdfast"))?;
     let mut bench = Command::new(target.join("debug/bench"));
     bench.env("HOLDFAST_TEST_PROGRAM", target.join("release/holdfast"));
     bench.arg("--members").arg(arguments.members.to_string());

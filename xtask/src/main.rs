@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod failpoints;
 mod tidy;
 
 /// Developer commands of the workspace.
@@ -23,11 +24,14 @@ enum Command {
     Tidy,
     /// Compare the store with real etcd on this machine and print a table of ratios.
     Bench(bench::BenchArguments),
+    /// Look for failpoints in a built program; fails when it has any, as a release must not.
+    NoFailpoints(failpoints::NoFailpointsArguments),
 }
 
 fn main() -> Result<ExitCode> {
     match Arguments::parse().command {
         Command::Tidy => tidy::run(),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::NoFailpoints(arguments) => failpoints::run(&arguments),
     }
 }

@@ -9,10 +9,12 @@ use super::{Invariant, Sight};
 /// What one revision wrote: keys, and values unless removed.
 type Changes = Vec<(String, Option<String>)>;
 
-/// Every acknowledged write stands at its revision in the history of every member.
+/// Every acknowledged write stands at its revision in the history of every member, as far back as
+/// that is kept; before that it was published there.
 #[derive(Debug, Default)]
 pub struct AcknowledgedWritesSurvive {
     acknowledged: BTreeMap<i64, Changes>,
+    published: BTreeMap<i64, Changes>,
 }
 
 impl Invariant for AcknowledgedWritesSurvive {
@@ -33,8 +35,21 @@ impl Invariant for AcknowledgedWritesSurvive {
                     None => Ok(()),
                 }
             }
-            Sight::Finished { member, events } => {
-                let mut held: BTreeMap<i64, Changes> = BTreeMap::new();
+            Sight::Published {
+                revision, events, ..
+            } => {
+                let changes = events.iter();
+                let changes = changes.filter_map(|event| Some(change(event, event.kv.as_ref()?)));
+                self.published.insert(*revision, changes.collect());
+                Ok(())
+            }
+            Sight::Finished {
+                member,
+                from,
+                events,
+            } => {
+                let mut held: BTreeMap<i64, Changes> = self.published.clone();
+                drop(held.split_off(from));
                 for event in *events {
                     let Some(pair) = &event.kv else { continue };
                     held.entry(pair.mod_revision)
@@ -94,11 +109,26 @@ mod tests {
         let mut invariant = AcknowledgedWritesSurvive::default();
         invariant.see(&acknowledged(&changes)).unwrap();
         let whole = [put("b", "0", 2), put("a", "1", 3), put("b", "2", 4)];
-        let finished = |events| Sight::Finished { member: 1, events };
-        invariant.see(&finished(whole.as_slice())).unwrap();
-        assert!(invariant.see(&finished(&whole[..1])).is_err());
+        let finished = |from, events| Sight::Finished {
+            member: 1,
+            from,
+            events,
+        };
+        invariant.see(&finished(2, whole.as_slice())).unwrap();
+        assert!(invariant.see(&finished(2, &whole[..1])).is_err());
         let other = [put("a", "2", 3)];
-        assert!(invariant.see(&finished(other.as_slice())).is_err());
+        assert!(invariant.see(&finished(2, other.as_slice())).is_err());
+        assert!(
+            invariant.see(&finished(4, &whole[2..])).is_err(),
+            "nobody published it before it was compacted"
+        );
+        let published = Sight::Published {
+            member: 0,
+            revision: 3,
+            events: &whole[1..2],
+        };
+        invariant.see(&published).unwrap();
+        invariant.see(&finished(4, &whole[2..])).unwrap();
     }
 
     #[test]

@@ -1,25 +1,34 @@
 //! What must be true of a cluster whatever happens to it; one a file.
 
 mod acknowledged;
+mod compaction;
+mod content;
 mod lease_expiry;
 mod log_prefix;
+mod members;
 mod one_leader;
 mod revision;
 mod state_equal;
+mod watches;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use holdfast_proto::etcd::kv;
 use holdfast_store::consensus::log::Fingerprint;
 
 pub use acknowledged::AcknowledgedWritesSurvive;
+pub use compaction::CompactionsNeverGoBack;
+pub use content::ContentFollowsFromChanges;
 pub use lease_expiry::NoLeaseExpiresEarly;
 pub use log_prefix::LogsAgree;
+pub use members::RemovedMembersStayOut;
 pub use one_leader::OneLeaderATerm;
 pub use revision::RevisionsNeverGoBack;
 pub use state_equal::StatesAreEqual;
+pub use watches::WatchesSeeEveryChange;
 
-use crate::history::Nanos;
+use crate::history::{Event, Nanos, Watch};
 
 /// A member by its place in the cluster, from 0 on.
 pub type Place = usize;
@@ -27,6 +36,11 @@ pub type Place = usize;
 /// What was seen of a running cluster.
 #[derive(Debug, Clone, Copy)]
 pub enum Sight<'a> {
+    /// A host begins anew, without any data, as another member.
+    Emptied {
+        /// Where.
+        member: Place,
+    },
     /// A member opened what was durable of its state.
     Started {
         /// Who.
@@ -59,14 +73,34 @@ pub enum Sight<'a> {
         /// Its revision.
         revision: i64,
     },
+    /// Who the members are, as one of them says.
+    Members {
+        /// Who.
+        member: Place,
+        /// The term and the index of the last log entry in its state.
+        applied: (u64, u64),
+        /// The ids of the members.
+        listed: &'a [u64],
+        /// The ids of those that were removed.
+        removed: &'a BTreeSet<u64>,
+    },
+    /// History before a revision cannot be read from a member any more.
+    Compacted {
+        /// Who.
+        member: Place,
+        /// The last log entry in its state.
+        applied: u64,
+        /// The revision.
+        revision: i64,
+    },
     /// A member's whole state at one position.
     State {
         /// Who.
         member: Place,
         /// The last log entry in it.
         applied: u64,
-        /// A digest of everything in it.
-        digest: u64,
+        /// Everything in it, the keys as a hash.
+        content: &'a str,
     },
     /// A revision can be read from a member.
     Published {
@@ -115,12 +149,32 @@ pub enum Sight<'a> {
         /// When.
         at: Nanos,
     },
-    /// All that happened, from a member's state at rest.
+    /// What can be read of all that happened from a member's state at rest.
     Finished {
         /// Who.
         member: Place,
-        /// Every change since the cluster was founded, in the order of revisions.
+        /// The first revision that is not compacted.
+        from: i64,
+        /// Every change from there on, in the order of revisions.
         events: &'a [kv::Event],
+    },
+    /// Everything that a member's state at rest holds.
+    Content {
+        /// Who.
+        member: Place,
+        /// The keys, in order.
+        pairs: &'a [kv::KeyValue],
+    },
+    /// What one watch was given, in the end.
+    Watched {
+        /// The watch.
+        watch: &'a Watch,
+        /// Whether it lasted to the end.
+        is_whole: bool,
+        /// The revision before the first change.
+        base: i64,
+        /// Every change.
+        changes: &'a [Event],
     },
 }
 
@@ -145,5 +199,9 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(OneLeaderATerm::default()),
         Box::new(NoLeaseExpiresEarly::default()),
         Box::new(LogsAgree::default()),
+        Box::new(RemovedMembersStayOut::default()),
+        Box::new(CompactionsNeverGoBack::default()),
+        Box::new(ContentFollowsFromChanges::default()),
+        Box::new(WatchesSeeEveryChange),
     ]
 }

@@ -30,6 +30,10 @@ impl Invariant for RevisionsNeverGoBack {
 
     fn see(&mut self, sight: &Sight<'_>) -> Result<(), String> {
         match *sight {
+            Sight::Emptied { member } => {
+                self.members.remove(&member);
+                Ok(())
+            }
             Sight::Started { member, revision } => {
                 let known = self.members.entry(member).or_default();
                 known.running = revision;
@@ -119,6 +123,15 @@ mod tests {
         invariant.see(&status(5)).unwrap();
         invariant.see(&started(3)).unwrap();
         assert!(invariant.see(&started(2)).is_err());
+    }
+
+    #[test]
+    fn another_member_on_the_host_of_a_removed_one_begins_at_nothing() {
+        let mut invariant = RevisionsNeverGoBack::default();
+        invariant.see(&status(5)).unwrap();
+        invariant.see(&Sight::Emptied { member: 1 }).unwrap();
+        invariant.see(&started(1)).unwrap();
+        invariant.see(&status(1)).unwrap();
     }
 
     #[test]

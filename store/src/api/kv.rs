@@ -17,6 +17,7 @@ use super::{validate, words};
 use crate::apply;
 use crate::command::Request as Command;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 /// Ranges of at most so many pairs are read where they arrive; larger ones elsewhere.
 const INLINE_PAIRS_MAX: i64 = 64;
@@ -103,6 +104,7 @@ impl Kv for KvService {
         }
         let pieces = Pieces::new(self.context.clone(), request);
         let stream = futures::stream::try_unfold(pieces, |mut pieces| async move {
+            failpoint::pause(Point::BeforeRangeStreamChunk).await;
             let piece = pieces.next().await?;
             Ok(piece.map(|piece| {
                 (

@@ -18,19 +18,22 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::context::blocking;
+use super::http::members_page;
 use super::messages::{Counted, Passed};
 use crate::apply::LogPosition;
 use crate::consensus::peer::{Answer, PEER_MESSAGE_BYTES_MAX, caller, change_from_request};
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 use crate::lease::LeaseId;
 use crate::member::Member;
 
-/// What other members call, until `stop`.
+/// What other members call, until `stop`, and where those that are to be ones find the members.
 pub fn peer_routes(member: &Member, stop: CancellationToken) -> Routes {
     let peer = PeerServer::new(PeerService::new(member.clone(), stop))
         .max_decoding_message_size(PEER_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(PEER_MESSAGE_BYTES_MAX);
-    Routes::new(peer)
+    let calls = Routes::new(peer).into_axum_router();
+    Routes::from(calls.merge(members_page(member)))
 }
 
 /// The same, with the bytes of requests and answers counted for the members that call.
@@ -218,6 +221,7 @@ impl Peer for PeerService {
         request: Request<proto::LeaseRenewRequest>,
     ) -> Result<Response<proto::LeaseRenewResponse>, Status> {
         self.admit(request.metadata())?;
+        failpoint::pause(Point::BeforeServeHttpLeaseRenew).await;
         let id = LeaseId(request.get_ref().id);
         Ok(answer(self.member.renew_lease_here(id).await))
     }
@@ -227,6 +231,7 @@ impl Peer for PeerService {
         request: Request<proto::LeaseTimeToLiveRequest>,
     ) -> Result<Response<proto::LeaseTimeToLiveResponse>, Status> {
         self.admit(request.metadata())?;
+        failpoint::pause(Point::BeforeLookupWhenForwardLeaseTimeToLive).await;
         let proto::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
         let found = self.member.lease_time_here(LeaseId(id), keys).await;
         Ok(answer(found.map(|found| match found {

@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::context::{Context, wants_leader};
 use super::status::status;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 use crate::watch::{SessionOptions, WatchSession};
 
 /// Election timeouts without a leader after which a stream that wants one is ended.
@@ -93,6 +94,7 @@ impl WatchStream {
                 Step::Request(Some(request)) => self.take(request),
                 Step::Request(None) => self.inbound = None,
                 Step::Response(mut response) => {
+                    failpoint::pause(Point::BeforeSendWatchResponse).await;
                     let revision = response.header.map_or(0, |header| header.revision);
                     response.header = Some(self.context.header_at(revision));
                     return Ok(response);

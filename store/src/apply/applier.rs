@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, Boxed, Home, LivePages, OpenStorage, Table, open_file};
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 use crate::lease::LeaseChange;
 use crate::mvcc::{Compaction, Revision, Step};
 use crate::state::State;
@@ -145,6 +146,9 @@ impl Applier {
     /// them). An error is fatal to the member: nothing of the batch may be answered, and the
     /// handle accepts nothing more.
     pub fn apply(&mut self, entries: Vec<Entry>) -> Result<Vec<Outcome>, Error> {
+        if failpoint::is_on(Point::BugIndexBeforeData) {
+            self.note_applied(&entries)?;
+        }
         let mut outcomes = Vec::with_capacity(entries.len());
         let mut batch = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -199,8 +203,21 @@ impl Applier {
             self.compactions
                 .push_back(Compaction::new(revision, self.compacted, is_whole));
             self.compacted = revision;
+            failpoint::hit(Point::CompactAfterCommitScheduledCompact);
         }
         Ok(())
+    }
+
+    /// The bug of etcd 3.5.0: the position of entries is durable before what they do.
+    #[cold]
+    fn note_applied(&mut self, entries: &[Entry]) -> Result<(), Error> {
+        let last = entries.last().map(|entry| entry.position);
+        self.backend.write(|rows| {
+            let head = rows.head_mut();
+            head.applied = last.or(head.applied);
+            Ok(())
+        })?;
+        self.backend.checkpoint()
     }
 
     /// Whether the compaction before the one just scheduled was finished.
@@ -225,6 +242,7 @@ impl Applier {
 
     /// Lets readers see everything committed.
     pub(super) fn publish(&mut self, revision: i64) -> Result<(), Error> {
+        failpoint::hit(Point::BeforeWritebackBuf);
         let published = open::published(
             &self.backend,
             &self.records,
@@ -233,6 +251,7 @@ impl Applier {
             self.epoch,
         )?;
         self.state.publish(published);
+        failpoint::hit(Point::AfterWritebackBuf);
         Ok(())
     }
 
@@ -292,14 +311,22 @@ impl Applier {
         let (step, removed) = self
             .backend
             .write(|rows| {
+                failpoint::hit(Point::CompactAfterAcquiredBatchTxLock);
                 let (step, removed) = compaction.step_rows(rows)?;
                 if matches!(step, Step::Finished(_)) {
+                    failpoint::hit(Point::CompactBeforeSetFinishedCompact);
                     let finished = Revision::new(revision, 0).encode();
                     rows.put(Table::Meta, FINISHED_COMPACT_KEY, &finished)?;
+                    failpoint::hit(Point::CompactAfterSetFinishedCompact);
+                } else {
+                    failpoint::hit(Point::CompactBeforeCommitBatch);
                 }
                 Ok((step, removed))
             })
             .inspect_err(|error| self.state.note(error))?;
+        if step == Step::Working {
+            failpoint::hit(Point::CompactAfterCommitBatch);
+        }
         self.state.count_compacted(removed);
         let published = self.state.revision();
         self.publish(published)?;
@@ -323,7 +350,14 @@ impl Applier {
         at: LogPosition,
         membership: Membership,
     ) -> Result<(), Error> {
+        let failed = failpoint::failure(Point::ApplyBeforeOpenSnapshot, std::io::ErrorKind::Other);
+        failed.map_err(|source| Error::Io {
+            doing: "open the snapshot file",
+            source,
+        })?;
         let source = install::open_source(file)?;
+        failpoint::hit(Point::ApplyAfterOpenSnapshot);
+        let (at, membership) = self.as_a_bug_would(at, membership);
         let rewrite = Rewrite::default();
         self.backend.replace(|fresh| {
             install::fill(
@@ -339,6 +373,21 @@ impl Applier {
         self.events.lease_changed(LeaseChange::Replaced);
         self.events.replaced(self.state.revision());
         Ok(())
+    }
+
+    /// What of a received snapshot's position and membership is taken over: all of it.
+    fn as_a_bug_would(
+        &self,
+        mut at: LogPosition,
+        mut membership: Membership,
+    ) -> (LogPosition, Membership) {
+        if failpoint::is_on(Point::BugSnapshotKeepsIndex) {
+            at.index = self.applied().map_or(0, |old| old.index);
+        }
+        if failpoint::is_on(Point::BugSnapshotKeepsMembership) {
+            membership = self.membership().unwrap_or_default();
+        }
+        (at, membership)
     }
 
     /// Takes over a replaced store file.
@@ -363,10 +412,23 @@ impl Applier {
     /// Rewrites the store file without its holes. Readers go on; killed at any point, the file
     /// holds the same state.
     pub fn defragment(&mut self) -> Result<(), Error> {
+        let failed = failpoint::failure(Point::DefragOpenFileError, std::io::ErrorKind::Other);
+        failed.map_err(|source| Error::Io {
+            doing: "make the rewritten store file",
+            source,
+        })?;
         let view = self.backend.view()?;
-        let head = *self.backend.head();
+        let mut head = *self.backend.head();
+        if failpoint::is_on(Point::BugDefragLosesIndex)
+            && let Some(applied) = &mut head.applied
+        {
+            applied.index = applied.index.saturating_sub(1);
+        }
         self.backend
-            .replace(|fresh| install::copy(fresh, &view, &head))
+            .replace(|fresh| {
+                failpoint::hit(Point::DefragBeforeCopy);
+                install::copy(fresh, &view, &head)
+            })
             .inspect_err(|error| self.state.note(error))?;
         let revision = self.state.revision();
         self.publish(revision)

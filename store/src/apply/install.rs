@@ -7,6 +7,7 @@ use crate::backend::{Backend, HEAD_KEY, Head, OpenStorage, Rows, Table, View, op
 use crate::bolt::{FileSource, ReadAt};
 use crate::error::Error;
 use crate::etcd_file::EtcdFile;
+use crate::failpoint::{self, Point};
 use crate::mvcc::Revision;
 
 use super::records::Records;
@@ -186,6 +187,11 @@ fn kept_value<'value>(
 /// Takes over all rows of a view, as the `head` of the same commit describes them.
 pub(super) fn copy(fresh: &mut Backend, view: &View, head: &Head) -> Result<(), Error> {
     for table in Table::ETCD.into_iter().chain([Table::Own]) {
+        let failed = failpoint::failure(Point::DefragDbFail, std::io::ErrorKind::Other);
+        failed.map_err(|source| Error::Io {
+            doing: "rewrite the store file",
+            source,
+        })?;
         let mut last: Option<Vec<u8>> = None;
         loop {
             let start = last

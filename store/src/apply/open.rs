@@ -5,6 +5,7 @@ use prost::Message as _;
 
 use crate::backend::{Backend, Table, View};
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 use crate::lease::{LeaseId, Lessor};
 use crate::mvcc::{Compaction, Horizon, Index, RowKey, load};
 use crate::state::Published;
@@ -48,7 +49,11 @@ pub(super) fn read(backend: &Backend, options: &StateOptions, epoch: u64) -> Res
     let finished = finished_compaction(&view)?.unwrap_or(-1);
     let scheduled = compaction(&view, SCHEDULED_COMPACT_KEY)?.unwrap_or(-1);
     let compacted = finished.max(scheduled);
-    let revision = loaded.newest.max(compacted).max(head.revision).max(1);
+    let revision = if failpoint::is_on(Point::BugRevisionFromRows) {
+        loaded.newest.max(1)
+    } else {
+        loaded.newest.max(compacted).max(head.revision).max(1)
+    };
     let mut index = loaded.index;
     if compacted > 0 {
         index.begin_compaction(compacted);

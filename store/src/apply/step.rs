@@ -9,6 +9,7 @@ use holdfast_proto::store::v1::{Command, LeaseCheckpoints};
 
 use crate::backend::{Rows, Table};
 use crate::error::{Error, ErrorKind};
+use crate::failpoint::{self, Point};
 use crate::lease::{self, LeaseChange, LeaseId, TTL_MAX_S};
 use crate::mvcc::{Horizon, Revision, Writer, txn};
 use crate::state::State;
@@ -46,11 +47,16 @@ impl Batch<'_, '_> {
         head.applied = Some(entry.position);
         let outcome = match entry.payload {
             EntryPayload::Blank => Ok(Response::Empty),
-            EntryPayload::Membership(membership) => self
-                .records
-                .set_membership(self.rows, membership, true)
-                .map(|()| Response::Empty),
-            EntryPayload::Command(command) => self.command(command),
+            EntryPayload::Membership(membership) => {
+                failpoint::hit(Point::BeforeApplyOneConfChange);
+                self.records
+                    .set_membership(self.rows, membership, true)
+                    .map(|()| Response::Empty)
+            }
+            EntryPayload::Command(command) => {
+                failpoint::hit(Point::BeforeApplyOneEntryNormal);
+                self.command(command)
+            }
         };
         self.rows.head_mut().revision = self.horizon.current;
         match outcome {
@@ -112,10 +118,16 @@ impl Batch<'_, '_> {
 
     fn dispatch(&mut self, request: Request) -> Outcome {
         match request {
-            Request::Put(put) => self.write(|writer| {
-                txn::check_lease(writer, &put)?;
-                writer.put(put).map(Response::Put)
-            }),
+            Request::Put(put) => {
+                if failpoint::is_on(Point::BugApplyTwice) {
+                    let put = put.clone();
+                    self.write(|writer| writer.put(put).map(Response::Put))?;
+                }
+                self.write(|writer| {
+                    txn::check_lease(writer, &put)?;
+                    writer.put(put).map(Response::Put)
+                })
+            }
             Request::DeleteRange(delete) => {
                 self.write(|writer| writer.delete_range(&delete).map(Response::DeleteRange))
             }
@@ -176,6 +188,7 @@ impl Batch<'_, '_> {
             .put(Table::Meta, SCHEDULED_COMPACT_KEY, &revision)?;
         self.horizon.compacted = request.revision;
         self.changes.compacted = Some(request.revision);
+        failpoint::hit(Point::CompactBeforeCommitScheduledCompact);
         Ok(Response::Compact(rpc::CompactionResponse {
             header: Some(self.header()),
         }))

@@ -8,6 +8,7 @@ use redb::{Builder, Database, Durability, ReadableDatabase as _, TableError};
 
 use crate::datadir::durable;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 use super::head::{HEAD_KEY, Head};
 use super::live::{self, LivePages};
@@ -186,6 +187,7 @@ impl Backend {
         })();
         match built {
             Ok(fresh) => {
+                failpoint::hit(Point::DefragBeforeRename);
                 durable::rename(&staged, &path).map_err(|source| {
                     self.is_poisoned = true;
                     failed(source)
@@ -268,9 +270,11 @@ fn transact<T>(
     commit: Commit,
     work: impl FnOnce(&mut Rows<'_>) -> Result<T, Error>,
 ) -> Result<(T, Head, u64), Error> {
+    failpoint::hit(Point::BeforeStartDbTxn);
     let mut transaction = database
         .begin_write()
         .map_err(|source| backend_error("write", source))?;
+    failpoint::hit(Point::AfterStartDbTxn);
     match commit {
         Commit::Batch => transaction
             .set_durability(Durability::None)
@@ -283,13 +287,23 @@ fn transact<T>(
     let (answer, head, written) = {
         let mut rows = Rows::new(&transaction, head);
         let answer = work(&mut rows)?;
+        failpoint::hit(Point::CommitBeforePreCommitHook);
         let encoded = rows.head.encode();
         rows.put(Table::Own, HEAD_KEY, &encoded)?;
+        failpoint::hit(Point::CommitAfterPreCommitHook);
         (answer, rows.head, rows.written())
     };
+    let is_durable = commit == Commit::Checkpoint;
+    if is_durable {
+        let failed = failpoint::failure(Point::BeforeCommit, std::io::ErrorKind::Other);
+        failed.map_err(|source| backend_error("commit", redb::Error::Io(source)))?;
+    }
     transaction
         .commit()
         .map_err(|source| backend_error("commit", source))?;
+    if is_durable {
+        failpoint::hit(Point::AfterCommit);
+    }
     Ok((answer, head, written))
 }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use redb::{CursorError, CursorMut, ReadableTable as _, WriteTransaction};
 
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 use super::file::backend_error;
 use super::head::{Head, Tally};
@@ -57,6 +58,7 @@ impl<'txn> Rows<'txn> {
 
     /// Writes a row over what was there.
     pub(crate) fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        failpoint::hit(Point::BeforeBucketPut);
         let mut row = std::mem::take(&mut self.scratch);
         let sum = record::seal(table, key, value, &mut row);
         let replaced = insert(self.table(table)?, key, &row)?;

@@ -26,6 +26,7 @@ use crate::apply::Operation as AppliedOperation;
 use crate::apply::{Applier, Entry, EntryPayload, LogPosition, Membership, Outcome};
 use crate::command::Request;
 use crate::error::Error;
+use crate::failpoint;
 
 /// Jobs waiting for the thread.
 const QUEUE_MAX: usize = 64;
@@ -239,7 +240,7 @@ impl ApplyHandle {
 
     /// Applies a light batch here when the thread is idle; gives it back otherwise.
     fn apply_here(&self, batch: Batch) -> Result<Result<(), Error>, Batch> {
-        if !self.may_work || !batch.is_light() {
+        if !self.may_work || failpoint::is_armed() || !batch.is_light() {
             return Err(batch);
         }
         let Some(mut worker) = self.worker.try_lock() else {

@@ -8,6 +8,7 @@ use openraft::async_runtime::WatchReceiver as _;
 use openraft::errors::{
     ClientWriteError, ForwardReason, InitializeError, LinearizableReadError, RaftError,
 };
+use openraft::impls::ProgressResponder;
 use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
 use tokio::time::timeout;
 
@@ -21,6 +22,7 @@ use super::types::{Proposal, TypeConfig};
 use crate::apply::{LogPosition, Outcome};
 use crate::datadir::identity::MemberId;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 /// How the group keeps time and how much log it keeps.
 #[derive(Debug, Clone)]
@@ -79,15 +81,21 @@ impl GroupOptions {
     fn config(&self) -> Result<Config, Error> {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let election = millis(self.election_timeout);
+        // openraft's longest timeout is its leader lease too, and its followers let the lease pass
+        // before they wait for a timeout. So these two are parts of the time that the operator
+        // gave: who hears of no leader stands for election after 1.1 to 1.4 of it. (The shortest
+        // is also how long the answer to a vote may take.)
+        let shortest = election.saturating_mul(4) / 10;
+        let longest = election.saturating_mul(7) / 10;
         let config = Config {
             cluster_name: "holdfast".to_owned(),
             heartbeat_interval: millis(self.heartbeat),
-            election_timeout_min: election,
-            election_timeout_max: election.saturating_mul(2),
+            election_timeout_min: shortest,
+            election_timeout_max: longest,
             enable_pre_vote: Some(self.pre_vote),
             // An old leader whose heartbeats reach only some members must not hold the others up.
             // (No less than the leader lease and the longest election timeout together.)
-            quorum_loss_probe_interval: Some(election.saturating_mul(4)),
+            quorum_loss_probe_interval: Some(election.saturating_mul(2)),
             // A restart is a new term: entries that were not durable must not come back changed
             // under the old one.
             enable_leader_restore: Some(false),
@@ -113,7 +121,8 @@ impl Group {
     ) -> Result<Self, Error> {
         let id = own.member.0;
         let config = Arc::new(options.config()?);
-        let lease = Duration::from_millis(config.election_timeout_max);
+        // From then on there may be another leader.
+        let lease = options.election_timeout;
         let peers = Peers::new(own, options.dialers.clone(), options.election_timeout)
             .with_snapshot_rate(options.snapshot_bytes_per_s);
         let outbox = Arc::clone(machine.outbox());
@@ -147,13 +156,14 @@ impl Group {
         &self.calls
     }
 
-    /// The leader, when it is another member that can be called now.
+    /// The leader, when it is another member that can be called now. One that was heard before the
+    /// membership arrived, that says where it is, counts as none yet.
     pub(crate) fn leader_calls(&self) -> Result<LeaderCalls, Error> {
         let leader = self.leadership.leader().ok_or(Error::NoLeader)?;
         if leader == self.id {
             return Err(Error::LeaderChanged);
         }
-        self.member_calls(leader)
+        self.member_calls(leader).or(Err(Error::NoLeader))
     }
 
     /// Returns once another member said that this one has been removed.
@@ -263,27 +273,53 @@ impl Group {
         }
         match self.raft.client_write(proposal).await {
             Ok(written) => Ok((written.data, to_position(&written.log_id))),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
+            Err(RaftError::APIError(error)) => Err(self.not_written(error)),
+            Err(RaftError::Fatal(_)) => Err(Error::Stopped),
+        }
+    }
+
+    /// The same while this member leads in `term`, and not in another.
+    pub(crate) async fn write_in(
+        &self,
+        term: u64,
+        proposal: Proposal,
+    ) -> Result<(Outcome, LogPosition), Error> {
+        if proposal.encoded.len() > COMMAND_BYTES_MAX {
+            return Err(Error::RequestTooLarge);
+        }
+        let (responder, written) = ProgressResponder::complete_only();
+        let write = self.raft.write(proposal).responder(responder);
+        write.with_leader(term).await.or(Err(Error::Stopped))?;
+        match written.await {
+            Ok(Ok(written)) => Ok((written.data, to_position(&written.log_id))),
+            Ok(Err(error)) => Err(self.not_written(error)),
+            Err(_) => Err(Error::Stopped),
+        }
+    }
+
+    fn not_written(&self, error: ClientWriteError<TypeConfig>) -> Error {
+        match error {
+            ClientWriteError::ForwardToLeader(forward) => {
                 let is_known = forward.leader_id.is_some_and(|leader| leader != self.id);
-                Err(match forward.reason {
+                match forward.reason {
                     ForwardReason::NotLeader if is_known => Error::NotLeader,
                     _ => Error::NoLeader,
-                })
+                }
             }
-            Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => {
-                Err(Error::TimeoutDueToLeaderFail)
-            }
-            Err(RaftError::APIError(error)) => Err(Error::Io {
+            ClientWriteError::LogEntryDiscarded(_) => Error::TimeoutDueToLeaderFail,
+            error => Error::Io {
                 doing: "propose",
                 source: io::Error::other(error),
-            }),
-            Err(RaftError::Fatal(_)) => Err(Error::Stopped),
+            },
         }
     }
 
     /// A read index: confirms leadership, here or with the leader, and waits until everything
     /// committed before is applied here.
     pub(crate) async fn read_index(&self, patience: Duration) -> Result<(), Error> {
+        if failpoint::pause(Point::BugReadUnconfirmed).await {
+            return Ok(());
+        }
         if self.leadership.is_leader() {
             return match self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
                 Ok(_) => Ok(()),
@@ -478,14 +514,15 @@ mod tests {
     fn the_group_keeps_time_as_etcd_does_and_not_as_openrafts_defaults() {
         let config = options(Duration::from_secs(1)).config().unwrap();
         assert_eq!(config.heartbeat_interval, 100);
+        // The lease and the timeout together: elections after 1,100 to 1,400 ms.
         assert_eq!(
             (config.election_timeout_min, config.election_timeout_max),
-            (1000, 2000)
+            (400, 700)
         );
         assert_eq!(config.enable_pre_vote, Some(true));
         assert_eq!(config.enable_leader_restore, Some(false));
         // Below the leader lease and the longest election timeout, openraft refuses it.
-        assert_eq!(config.quorum_loss_probe_interval, Some(4000));
+        assert_eq!(config.quorum_loss_probe_interval, Some(2000));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::types::{
 };
 use crate::apply::{self, Entry, EntryPayload, LogPosition};
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 use crate::state::State;
 
 /// Entries applied in one transaction.
@@ -142,10 +143,12 @@ impl RaftStateMachine<TypeConfig> for Machine {
         };
         let membership = to_membership(&meta.last_membership)?;
         let file = snapshot.into_file().await.map_err(other)?;
+        failpoint::pause(Point::RaftBeforeApplySnap).await;
         self.apply
             .install(file.path().to_owned(), to_position(&last), membership)
             .await
             .map_err(other)?;
+        failpoint::pause(Point::RaftAfterApplySnap).await;
         *self.current.lock() = Some(meta.clone());
         Ok(())
     }

@@ -7,6 +7,8 @@
 mod apply_thread;
 pub(crate) mod found;
 mod group;
+#[cfg(test)]
+mod group_tests;
 mod leadership;
 pub mod log;
 mod machine;

@@ -23,6 +23,7 @@ use crate::consensus::machine::to_log_id;
 use crate::datadir::durable;
 use crate::error::Error;
 use crate::export::Export;
+use crate::failpoint::{self, Point};
 use crate::state::State;
 
 /// The bytes of a raft snapshot.
@@ -214,6 +215,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<TypeConfig, RaftSnapshot>> {
         self.apply.checkpoint().await.map_err(io::Error::other)?;
+        failpoint::pause(Point::RaftBeforeWalSaveSnapshot).await;
         let position = self.apply.position();
         let last_membership = match &position.membership {
             Some(membership) => decode_membership(&membership.encoded)?,

@@ -14,6 +14,7 @@ use redb::StorageBackend;
 use super::space::Space;
 use crate::datadir::durable;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 /// The file of the state. The data directory's lock keeps other processes away.
 #[derive(Debug)]
@@ -44,10 +45,15 @@ impl StorageBackend for StateFile {
     }
 
     fn set_len(&self, len: u64) -> Result<(), io::Error> {
-        self.space.until_it_fits(|| self.file.set_len(len))
+        failpoint::failure(Point::ResizeFileError, io::ErrorKind::Other)?;
+        self.space.until_it_fits(|| {
+            failpoint::failure(Point::LackOfDiskSpace, io::ErrorKind::StorageFull)?;
+            self.file.set_len(len)
+        })
     }
 
     fn sync_data(&self) -> Result<(), io::Error> {
+        failpoint::failure(Point::BeforeSyncDataPages, io::ErrorKind::Other)?;
         durable::sync_data(&self.file)
     }
 

@@ -66,7 +66,7 @@ impl<R: ReadAt> EtcdFile<R> {
         Ok(keys)
     }
 
-    /// HashKV at `revision` (0: the newest), as etcdutl computes it.
+    /// HashKV at `revision` (0: the newest), as etcdutl computes it once a compaction is done.
     pub fn hash_kv(&self, revision: i64) -> Result<HashKv, Error> {
         let current_revision = self.revision()?;
         let compact_revision = self.compact_revision()?;
@@ -90,13 +90,19 @@ impl<R: ReadAt> EtcdFile<R> {
         if compact_revision < 0 {
             return Ok(Keep::default());
         }
-        let keep = self.live(revision, compact_revision)?;
+        let mut keep = self.live(revision, compact_revision)?;
         // Whether any key at all is alive decides how superseded rows count.
         if keep.is_empty() {
-            self.live(revision, i64::MAX)
-        } else {
-            Ok(keep)
+            keep = self.live(revision, i64::MAX)?;
         }
+        // Without any, those count that the compaction leaves, done or not.
+        if keep.is_empty() {
+            keep = self.live(compact_revision, compact_revision)?;
+        }
+        if keep.is_empty() {
+            keep = Keep::of_nothing();
+        }
+        Ok(keep)
     }
 
     /// The newest rows, at or before `upto`, of the keys that exist at `revision`.

@@ -17,6 +17,8 @@ const POLYNOMIAL: u32 = 0x82F6_3B78;
 struct Early {
     sum: u32,
     length: u32,
+    /// Whether the compaction leaves it.
+    is_left: bool,
     is_alive: bool,
 }
 
@@ -56,24 +58,26 @@ impl RowHash {
             sum: append(0, key, value),
             // A page, which holds a row, is shorter than that.
             length: u32::try_from(length).unwrap_or(u32::MAX),
+            is_left: !row.is_tombstone,
             is_alive: !row.is_tombstone,
         });
         Some(self.early.len() - 1)
     }
 
-    /// The row at `place` was superseded or its key deleted.
-    pub(super) fn supersede(&mut self, place: usize) {
+    /// The row at `place` was superseded, or its key deleted, at the revision `main`.
+    pub(super) fn supersede(&mut self, place: usize, main: i64) {
         if let Some(early) = self.early.get_mut(place) {
             early.is_alive = false;
+            early.is_left &= main > self.compact_revision;
         }
     }
 
-    /// The hash. With no key alive at all, superseded rows count too.
+    /// The hash. With no key alive at all, superseded rows count too that the compaction leaves.
     pub(super) fn finish(&self, has_keys: bool) -> u32 {
         let mut shift = Shift::default();
         let mut sum = crc32c::crc32c(TABLE);
         for early in &self.early {
-            if early.is_alive || !has_keys {
+            if early.is_alive || (early.is_left && !has_keys) {
                 sum = shift.over(sum, u64::from(early.length)) ^ early.sum;
             }
         }
@@ -190,7 +194,22 @@ mod tests {
                 alive.push(row.revision);
             }
         }
-        let keep = Keep::new(alive);
+        if alive.is_empty() {
+            // What was alive at the compaction.
+            let early = |letter: &str| {
+                rows.iter().rfind(|(row, _, name)| {
+                    row.revision.main <= compact_revision && name.starts_with(letter)
+                })
+            };
+            let early = ["a", "b", "c"].into_iter().filter_map(early);
+            let left = early.filter(|(row, _, _)| !row.is_tombstone);
+            alive.extend(left.map(|(row, _, _)| row.revision));
+        }
+        let keep = if alive.is_empty() {
+            Keep::of_nothing()
+        } else {
+            Keep::new(alive)
+        };
         let mut two_passes = KvHasher::new(compact_revision, i64::MAX, &keep);
         let mut one_pass = RowHash::new(compact_revision);
         let mut places = std::collections::BTreeMap::new();
@@ -199,7 +218,7 @@ mod tests {
             let place = one_pass.write(*row, key, name.as_bytes());
             let letter = name.chars().next();
             if let Some(Some(before)) = places.insert(letter, place) {
-                one_pass.supersede(before);
+                one_pass.supersede(before, row.revision.main);
             }
         }
         [two_passes.finish(), one_pass.finish(has_keys)]

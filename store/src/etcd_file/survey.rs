@@ -103,7 +103,7 @@ impl<V, F: FnMut(&Pair<'_>) -> V> Tally<V, F> {
         });
         let before = self.keys.set(pair.key, slot).and_then(|slot| slot.early);
         if let Some(before) = before {
-            self.hash.supersede(before);
+            self.hash.supersede(before, row.revision.main);
         }
         Ok(())
     }

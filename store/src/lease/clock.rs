@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 use super::{LeaseChange, LeaseId, LeaseInfo};
 
@@ -58,6 +59,8 @@ struct Timing {
 
 #[derive(Debug, Default)]
 struct Primary {
+    /// The term in which this member leads.
+    term: u64,
     timings: BTreeMap<LeaseId, Timing>,
     by_look: BTreeSet<(Instant, LeaseId)>,
     by_checkpoint: BTreeSet<(Instant, LeaseId)>,
@@ -98,14 +101,24 @@ impl LeaseClock {
         ttl_s.max(self.options.ttl_min_s)
     }
 
-    /// This member leads now: every lease gets its time left plus `extend`.
+    /// This member leads now, in `term`: every lease gets its time left plus `extend`.
     ///
     /// `leases` are asked for while no change can be observed, so that none falls in between.
-    pub fn promote(&self, now: Instant, extend: Duration, leases: impl FnOnce() -> Vec<LeaseInfo>) {
+    pub fn promote(
+        &self,
+        term: u64,
+        now: Instant,
+        extend: Duration,
+        leases: impl FnOnce() -> Vec<LeaseInfo>,
+    ) {
         let mut guard = self.primary.lock();
-        let mut primary = Primary::default();
+        let mut primary = Primary {
+            term,
+            ..Primary::default()
+        };
         for lease in leases() {
-            let left_s = if lease.checkpoint_ttl_s > 0 {
+            let is_forgotten = failpoint::is_on(Point::BugLeaseCheckpointLost);
+            let left_s = if lease.checkpoint_ttl_s > 0 && !is_forgotten {
                 lease.checkpoint_ttl_s
             } else {
                 lease.granted_ttl_s
@@ -135,9 +148,10 @@ impl LeaseClock {
         *self.primary.lock() = None;
     }
 
-    /// Whether this member leads, as far as leases are concerned.
-    pub fn is_primary(&self) -> bool {
-        self.primary.lock().is_some()
+    /// The term that this clock runs for, on a member that leads or did a moment ago. What the
+    /// clock says is worth nothing in any other.
+    pub fn term(&self) -> Option<u64> {
+        self.primary.lock().as_ref().map(|primary| primary.term)
     }
 
     /// Follows a change of the replicated state; wire it to `EventSink::lease_changed`.
@@ -178,7 +192,7 @@ impl LeaseClock {
             .get(&id)
             .copied()
             .ok_or(Error::LeaseNotFound)?;
-        if timing.expiry <= now {
+        if timing.expiry <= now && !failpoint::is_on(Point::BugLeaseRenewedAfterExpiry) {
             return Err(Error::LeaseNotFound);
         }
         let mut renewed = self.timing(timing.granted_s, timing.granted, Duration::ZERO, now);
@@ -281,7 +295,7 @@ mod tests {
 
     fn leader(now: Instant, leases: &[LeaseInfo]) -> LeaseClock {
         let clock = LeaseClock::new(LeaseClockOptions::default());
-        clock.promote(now, Duration::ZERO, || leases.to_vec());
+        clock.promote(1, now, Duration::ZERO, || leases.to_vec());
         clock
     }
 
@@ -328,9 +342,11 @@ mod tests {
     fn a_new_leader_goes_on_from_the_checkpoint() {
         let now = Instant::now();
         let clock = LeaseClock::new(LeaseClockOptions::default());
-        clock.promote(now, Duration::from_secs(1), || {
+        assert_eq!(clock.term(), None);
+        clock.promote(7, now, Duration::from_secs(1), || {
             vec![info(1, 1000, 400), info(2, 1000, 0)]
         });
+        assert_eq!(clock.term(), Some(7));
         assert_eq!(
             clock.remaining(LeaseId(1), now),
             Some(Duration::from_secs(401))

@@ -178,7 +178,17 @@ impl Member {
     /// Refused at once with `TooManyRequests` when too much is under way, and with `NoSpace` when
     /// the disk is full. After `Timeout` the request may still be applied later, as in etcd.
     pub async fn propose(&self, request: Request) -> Result<Applied, Error> {
-        let result = self.try_propose(request).await;
+        self.propose_in(None, request).await
+    }
+
+    /// The same; with a term only as its leader: nobody else's log takes it, and not this one in
+    /// another term. `NotLeader` or `NoLeader` then.
+    pub(super) async fn propose_in(
+        &self,
+        term: Option<u64>,
+        request: Request,
+    ) -> Result<Applied, Error> {
+        let result = self.try_propose(term, request).await;
         if result.is_err() {
             self.inner
                 .tallies
@@ -188,7 +198,7 @@ impl Member {
         result
     }
 
-    async fn try_propose(&self, request: Request) -> Result<Applied, Error> {
+    async fn try_propose(&self, term: Option<u64>, request: Request) -> Result<Applied, Error> {
         let inner = &*self.inner;
         self.check_alive()?;
         self.find_room(&request).await?;
@@ -200,7 +210,13 @@ impl Member {
             request: Some(request),
         });
         let _admitted = inner.admission.admit(proposal.encoded.len(), is_urgent)?;
-        let written = timeout(self.request_timeout(), self.put_through(proposal)).await;
+        let written = async {
+            match term {
+                Some(term) => inner.group.write_in(term, proposal).await,
+                None => self.put_through(proposal).await,
+            }
+        };
+        let written = timeout(self.request_timeout(), written).await;
         let (outcome, position) = match written {
             Ok(written) => written.map_err(|error| self.explain(error))?,
             Err(_) => return Err(self.explain(Error::Timeout)),

@@ -10,6 +10,7 @@ use crate::apply::LogPosition;
 use crate::command::{LeaseCheckpoint, LeaseCheckpoints, Request};
 use crate::datadir::identity::MemberId;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 use crate::lease::LeaseId;
 
 /// How long to wait before the leader is asked again, as etcd does.
@@ -48,10 +49,12 @@ impl Member {
         if !self.is_leader() {
             return Err(Error::NotLeader);
         }
-        // Confirms leadership, and everything acknowledged is applied.
-        self.linearizable().await?;
         let leases = self.leases();
+        // Everything acknowledged is applied then as well.
+        let term = leases.term().ok_or(Error::NotLeader)?;
+        self.confirm_lead(term).await?;
         if leases.has_checkpoint(id) {
+            failpoint::pause(Point::BeforeCheckpointInLeaseRenew).await;
             let checkpoint = LeaseCheckpoint {
                 id: id.0,
                 remaining_ttl: 0,
@@ -59,7 +62,8 @@ impl Member {
             let checkpoints = LeaseCheckpoints {
                 checkpoints: vec![checkpoint],
             };
-            self.propose(Request::LeaseCheckpoint(checkpoints)).await?;
+            let request = Request::LeaseCheckpoint(checkpoints);
+            self.propose_in(Some(term), request).await?;
         }
         leases.renew(id, Instant::now())
     }
@@ -96,7 +100,9 @@ impl Member {
         if !self.is_leader() {
             return Err(Error::NotLeader);
         }
-        self.linearizable().await?;
+        let term = self.leases().term().ok_or(Error::NotLeader)?;
+        self.confirm_lead(term).await?;
+        failpoint::pause(Point::BeforeLookupWhenLeaseTimeToLive).await;
         let Some(lease) = self.state().lease(id) else {
             return Ok(None);
         };
@@ -219,5 +225,42 @@ impl Member {
             Ok(result) => result,
             Err(_elapsed) => Err(self.explain(Error::Timeout)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use holdfast_proto::etcd::rpc;
+
+    use super::*;
+    use crate::apply::NoEvents;
+    use crate::member::MemberOptions;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_leader_decides_is_taken_in_its_own_term_only() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let options = MemberOptions {
+            log_segment_bytes: 1 << 20,
+            reserve_bytes: 0,
+            ..MemberOptions::new("m0", dir.path().join("m0"))
+        };
+        let member = Member::start(options, Arc::new(NoEvents)).await.unwrap();
+        let grant = rpc::LeaseGrantRequest { ttl: 60, id: 7 };
+        member.propose(Request::LeaseGrant(grant)).await.unwrap();
+        let term = member.term();
+        assert_eq!(member.leases().term(), Some(term));
+        let revoke = || Request::LeaseRevoke(rpc::LeaseRevokeRequest { id: 7 });
+        for other in [term - 1, term + 1] {
+            let refused = member.propose_in(Some(other), revoke()).await;
+            let is_refused = matches!(refused, Err(Error::NotLeader | Error::NoLeader));
+            assert!(is_refused, "in term {other}: {refused:?}");
+            assert!(member.confirm_lead(other).await.is_err());
+        }
+        assert!(member.state().lease(LeaseId(7)).is_some());
+        member.propose_in(Some(term), revoke()).await.unwrap();
+        assert!(member.state().lease(LeaseId(7)).is_none());
+        member.stop().await.unwrap();
     }
 }

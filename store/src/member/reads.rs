@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::consensus::Group;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 /// Readers waiting for a round.
 pub(super) const READERS_MAX: usize = 16_384;
@@ -39,6 +40,12 @@ pub(super) async fn serve(
             () = stopping.cancelled() => Err(Error::Stopped),
             result = confirm(&group, patience) => result,
         };
+        if failpoint::pause(Point::BugReadJoinsOldRound).await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            while let Ok(reader) = waiting.try_recv() {
+                round.push(reader);
+            }
+        }
         for reader in round.drain(..) {
             let answer = match &result {
                 Ok(()) => Ok(()),

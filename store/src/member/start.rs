@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -31,6 +32,9 @@ const LEAD_PATIENCE: Duration = Duration::from_mins(2);
 
 /// How long another founder may take to say whether it knows this member.
 const INTRODUCTION_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Pause before a member that is not ready looks again; most of what it waits for takes longer.
+const READY_PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) async fn start(
     options: MemberOptions,
@@ -485,7 +489,7 @@ async fn lead(member: &Member, is_begun: bool, queues: tasks::Queues) -> Result<
     inner.group.recovered(LEAD_PATIENCE).await?;
     tasks::spawn(member, queues);
     member.linearizable().await?;
-    member.promote_leases();
+    member.promote_leases(member.term());
     tasks::publish(member).await
 }
 
@@ -503,6 +507,7 @@ pub(super) async fn ready(member: &Member) -> Result<(), Error> {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::info!(%error, "waiting for the cluster to have a leader");
                 }
+                sleep(READY_PAUSE).await;
             }
             result => return result,
         }

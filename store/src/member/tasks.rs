@@ -14,6 +14,7 @@ use crate::command::{
 };
 use crate::datadir::identity::MemberId;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 /// How often expired leases are looked for, as etcd does.
 const LEASE_INTERVAL: Duration = Duration::from_millis(500);
@@ -88,6 +89,7 @@ fn spawn_until_stopped(member: &Member, work: impl Future<Output = ()> + Send + 
 
 /// Makes the member's name, URLs and the cluster's version known, when they are not yet.
 pub(super) async fn publish(member: &Member) -> Result<(), Error> {
+    failpoint::pause(Point::BeforePublishing).await;
     let inner = &member.inner;
     let id = inner.member_id.0;
     let options = &inner.options;
@@ -120,18 +122,21 @@ async fn expire_leases(member: Member) {
     loop {
         ticks.tick().await;
         let leases = &member.inner.leases;
-        if !leases.is_primary() {
+        let Some(term) = leases.term() else {
             continue;
-        }
+        };
         let due = leases.due(Instant::now(), REVOKES_MAX);
         let checkpoints = leases.checkpoints_due(Instant::now(), CHECKPOINTS_MAX);
         if due.is_empty() && checkpoints.is_empty() {
             continue;
         }
-        // A process that was paused may have lost the lead meanwhile: ask before deciding.
-        if member.linearizable().await.is_err() {
+        // A process that was paused may have lost the lead meanwhile: ask before deciding, and
+        // let nobody but this leader act on it.
+        let is_asked = !failpoint::pause(Point::BugLeaseExpiryUnconfirmed).await;
+        if is_asked && member.confirm_lead(term).await.is_err() {
             continue;
         }
+        let term = is_asked.then_some(term);
         if !checkpoints.is_empty() {
             let checkpoints = checkpoints
                 .into_iter()
@@ -143,12 +148,13 @@ async fn expire_leases(member: Member) {
             let request = Request::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
             report(
                 "record lease times",
-                member.propose(request).await.map(drop),
+                member.propose_in(term, request).await.map(drop),
             );
         }
         for group in due.chunks(REVOKES_PENDING_MAX) {
             let revokes = group.iter().map(|id| {
-                member.propose(Request::LeaseRevoke(rpc::LeaseRevokeRequest { id: id.0 }))
+                let revoke = rpc::LeaseRevokeRequest { id: id.0 };
+                member.propose_in(term, Request::LeaseRevoke(revoke))
             });
             for result in futures::future::join_all(revokes).await {
                 match result {
@@ -159,7 +165,8 @@ async fn expire_leases(member: Member) {
                             .leases_expired
                             .fetch_add(1, Ordering::Relaxed);
                     }
-                    Err(Error::LeaseNotFound) => {}
+                    // Another leader has begun to count anew.
+                    Err(Error::LeaseNotFound | Error::NotLeader | Error::NoLeader) => {}
                     Err(error) => report("revoke an expired lease", Err(error)),
                 }
             }
@@ -230,8 +237,11 @@ async fn watch_leader(member: Member) {
         }
         last = now;
         if now.0 == Some(inner.member_id.0) {
-            member.promote_leases();
+            member.promote_leases(now.1);
         } else {
+            if failpoint::pause(Point::BugLeaseExpiryUnconfirmed).await {
+                sleep(LEASE_INTERVAL).await;
+            }
             inner.leases.demote();
         }
     }
@@ -269,12 +279,12 @@ async fn watch_damage(member: Member) {
 
 impl Member {
     /// Starts the time of all leases anew: this member leads.
-    pub(super) fn promote_leases(&self) {
+    pub(super) fn promote_leases(&self, term: u64) {
         let inner = &self.inner;
         let extension = inner.options.election_timeout;
-        inner
-            .leases
-            .promote(Instant::now(), extension, || inner.state.lease_infos());
+        let leases = || inner.state.lease_infos();
+        let now = Instant::now();
+        inner.leases.promote(term, now, extension, leases);
     }
 
     /// Raises NOSPACE for the whole cluster, in the background, unless it is raised already: by

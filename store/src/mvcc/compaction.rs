@@ -6,6 +6,7 @@ use parking_lot::RwLock;
 
 use crate::backend::{Rows, Table, View};
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 use super::hash::{Keep, KvHasher};
 use super::index::Index;
@@ -112,7 +113,9 @@ impl Compaction {
                 reason: "not a revision",
             })?;
             hasher.write(row, key, value);
-            if !hasher.keep().contains(row.revision) {
+            let is_kept = hasher.keep().contains(row.revision)
+                && !(row.is_tombstone && failpoint::is_on(Point::BugCompactTombstone));
+            if !is_kept {
                 doomed.push(key.to_vec());
             }
             seen += 1;
@@ -161,29 +164,49 @@ pub(crate) fn hash_at(
     Ok(hasher.finish())
 }
 
+/// Which rows at or before the compaction count.
 fn kept(index: &RwLock<Index>, compacted: i64, revision: i64, epoch: u64) -> Result<Keep, Error> {
     let mut old = Vec::new();
     let mut newer = None;
-    let mut after: Option<Box<[u8]>> = None;
-    loop {
-        let index = index.read();
-        if index.compacted() > revision || index.epoch() != epoch {
-            return Err(Error::Compacted);
+    each_kept(index, revision, epoch, |kept| {
+        if kept.main <= compacted {
+            old.push(kept);
+        } else {
+            newer = Some(kept);
         }
-        after = index.kept_for_hash(revision, after.as_deref(), KEYS_PER_STEP, |kept| {
-            if kept.main <= compacted {
-                old.push(kept);
-            } else {
-                newer = Some(kept);
-            }
-        });
-        if after.is_none() {
-            break;
-        }
-    }
+    })?;
     // A row newer than the compaction always counts; one of them says that not nothing is kept.
     if old.is_empty() {
         old.extend(newer);
     }
+    if old.is_empty() {
+        // etcd counts all rows that are there when no key is alive, so that its hash changes while
+        // a compaction removes some, and members that are not equally far differ. These are the
+        // rows that are there once it is done.
+        each_kept(index, compacted, epoch, |kept| old.push(kept))?;
+    }
+    if old.is_empty() {
+        return Ok(Keep::of_nothing());
+    }
     Ok(Keep::new(old))
+}
+
+/// Calls `visit` with the newest row at `at` of each key that exists then.
+fn each_kept(
+    index: &RwLock<Index>,
+    at: i64,
+    epoch: u64,
+    mut visit: impl FnMut(Revision),
+) -> Result<(), Error> {
+    let mut after: Option<Box<[u8]>> = None;
+    loop {
+        let index = index.read();
+        if index.compacted() > at || index.epoch() != epoch {
+            return Err(Error::Compacted);
+        }
+        after = index.kept_for_hash(at, after.as_deref(), KEYS_PER_STEP, &mut visit);
+        if after.is_none() {
+            return Ok(());
+        }
+    }
 }

@@ -23,6 +23,14 @@ impl Keep {
         Self { sorted: revisions }
     }
 
+    /// Nothing at or before the compaction counts: every row there is to go.
+    pub fn of_nothing() -> Self {
+        // Where no row stands: the first has revision 1.
+        Self {
+            sorted: vec![Revision::new(0, 0)],
+        }
+    }
+
     /// Whether no key is alive.
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
@@ -68,7 +76,8 @@ impl<K: Borrow<Keep>> KvHasher<K> {
     /// For a store compacted at `compact_revision` (-1: never), hashed at `revision`.
     ///
     /// `keep` matters for rows at or before the compaction only: rows that a compaction has
-    /// scheduled for removal must not count, gone or not. Without a compaction it may be empty.
+    /// scheduled for removal must not count, gone or not. Without a compaction it may be empty;
+    /// with one, an empty one lets all rows count that are there.
     pub fn new(compact_revision: i64, revision: i64, keep: K) -> Self {
         let sum = crc32c::crc32c(TABLE);
         Self {

@@ -8,6 +8,7 @@ use super::history::{History, add_previous};
 use super::hub::{Filter, WatcherId};
 use super::range::KeyRange;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 
 /// Watchers served by one read of the history.
 pub(super) const READERS_MAX: usize = 512;
@@ -72,11 +73,12 @@ pub(super) fn read(history: &Arc<dyn History>, readers: &[Reader], target: i64) 
 
 fn attempt(history: &dyn History, readers: &[Reader], target: i64) -> Result<Vec<Reading>, Error> {
     let compact_revision = history.compact_revision();
-    let is_kept = |reader: &&Reader| reader.next >= compact_revision;
+    let skips = failpoint::is_on(Point::BugWatchSkipsCompacted);
+    let is_kept = |reader: &&Reader| reader.next >= compact_revision || skips;
     let first = readers
         .iter()
         .filter(is_kept)
-        .map(|reader| reader.next)
+        .map(|reader| reader.next.max(compact_revision))
         .min();
     let (mut events, next) = match first {
         Some(first) if first <= target => {

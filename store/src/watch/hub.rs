@@ -14,6 +14,7 @@ use super::range::{KeyRange, RangeIndex};
 use super::session::{SessionOptions, WatchSession};
 use crate::apply::EventSink;
 use crate::error::Error;
+use crate::failpoint::{self, Point};
 use crate::lease::LeaseChange;
 
 /// Newest revisions kept so that a watcher that has caught up can rejoin without a gap.
@@ -250,13 +251,20 @@ impl Groups {
             let Some(watcher) = self.watchers.get_mut(&id) else {
                 continue;
             };
-            if watcher.lag.is_some() || revision < watcher.next {
+            let is_early = revision < watcher.next && !failpoint::is_on(Point::BugWatchBeforeStart);
+            if watcher.lag.is_some() || is_early {
                 continue;
             }
             let found = found.iter().map(|(_, at)| *at);
             let Some(item) = select(id, watcher.filter, revision, events, found) else {
                 continue;
             };
+            if failpoint::is_on(Point::BugWatchDropsEvent) {
+                continue;
+            }
+            if failpoint::is_on(Point::BugWatchRepeatsEvent) {
+                watcher.queue.push(item.clone());
+            }
             if !watcher.queue.push(item) {
                 watcher.next = revision;
                 watcher.lag = Some(Lag {
@@ -277,7 +285,11 @@ impl Groups {
             .iter_mut()
             .filter(|(_, watcher)| watcher.lag.is_none())
             .for_each(|(id, watcher)| {
-                watcher.next = watcher.next.max(next);
+                watcher.next = if failpoint::is_on(Point::BugWatchBackAfterSnapshot) {
+                    watcher.start.max(1)
+                } else {
+                    watcher.next.max(next)
+                };
                 watcher.lag = Some(Lag {
                     after: watcher.queue.add_lagging(*id),
                 });

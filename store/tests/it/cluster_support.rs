@@ -37,6 +37,28 @@ struct Dialer {
 }
 
 impl Network {
+    /// The way out of the member whose peer port is `from`.
+    pub(crate) fn dialer(self: &Arc<Self>, from: u16) -> Arc<dyn PeerDialer> {
+        Arc::new(Dialer {
+            from,
+            network: Arc::clone(self),
+        })
+    }
+
+    /// Nothing passes between `own` and the others of `ports` any more.
+    pub(crate) fn isolate(&self, own: u16, ports: &[u16]) {
+        let mut cut = self.cut.lock().unwrap();
+        for other in ports.iter().filter(|port| **port != own) {
+            cut.insert((own, *other));
+            cut.insert((*other, own));
+        }
+    }
+
+    /// Everything passes again.
+    pub(crate) fn heal(&self) {
+        self.cut.lock().unwrap().clear();
+    }
+
     fn is_cut(&self, from: u16, to: u16) -> bool {
         self.cut.lock().unwrap().contains(&(from, to))
     }
@@ -127,10 +149,7 @@ impl Cluster {
             options.limits.cache_bytes = 8 << 20;
             options.raft.heartbeat = Duration::from_millis(50);
             options.raft.election_timeout = Duration::from_millis(500);
-            options.peer_dialer = Arc::new(Dialer {
-                from: *port,
-                network: Arc::clone(&network),
-            });
+            options.peer_dialer = network.dialer(*port);
             change(&mut options);
             options
         });
@@ -215,7 +234,7 @@ impl Cluster {
     pub(crate) async fn kill(&mut self, at: usize) {
         self.isolate(at);
         self.stop(at).await;
-        self.network.cut.lock().unwrap().clear();
+        self.network.heal();
     }
 
     pub(crate) async fn stop_all(&mut self) {
@@ -226,17 +245,12 @@ impl Cluster {
 
     /// Nothing passes between member `at` and the others any more.
     pub(crate) fn isolate(&self, at: usize) {
-        let own = self.ports[at];
-        let mut cut = self.network.cut.lock().unwrap();
-        for other in self.ports.iter().filter(|port| **port != own) {
-            cut.insert((own, *other));
-            cut.insert((*other, own));
-        }
+        self.network.isolate(self.ports[at], &self.ports);
     }
 
     /// Everything passes again.
     pub(crate) fn heal(&self) {
-        self.network.cut.lock().unwrap().clear();
+        self.network.heal();
     }
 
     /// Puts through member `at`; the revision.

@@ -146,6 +146,21 @@ fn an_installed_state_is_there_after_a_restart_and_goes_on() {
 }
 
 #[test]
+fn a_defragmentation_keeps_what_is_applied_through_a_restart() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let (mut applier, state) = install("v3.7.3/basic", &folder);
+    applier.defragment().unwrap();
+    assert_eq!(applier.applied(), Some(AT));
+    assert_eq!(state.applied(), Some(AT));
+    drop((applier, state));
+    let file = folder.path().join("state");
+    let (applier, state) =
+        Applier::open(&file, &StateOptions::default(), Arc::new(NoEvents)).unwrap();
+    assert_same(&state, &open("v3.7.3/basic"), "rewritten");
+    assert_eq!(applier.applied(), Some(AT));
+}
+
+#[test]
 fn a_file_that_is_no_snapshot_leaves_the_state_as_it_was() {
     let folder = tempfile::TempDir::new().unwrap();
     let (mut applier, state) = install("v3.7.3/small", &folder);

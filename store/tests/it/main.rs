@@ -34,6 +34,7 @@ mod golden_hostile;
 mod golden_records;
 mod golden_status;
 mod golden_writer;
+mod images;
 mod install;
 mod kill;
 mod lease_restart;
@@ -41,6 +42,8 @@ mod long;
 mod member;
 mod member_restore;
 mod model;
+#[cfg(all(feature = "failpoints", debug_assertions))]
+mod mutants;
 mod small_disk;
 mod stop;
 mod watch_stream;

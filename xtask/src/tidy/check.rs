@@ -49,7 +49,7 @@ impl fmt::Display for Finding {
 type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// Every rule; the names are for people who read the output.
-const RULES: [(&str, Rule); 16] = [
+const RULES: [(&str, Rule); 17] = [
     ("size", rules::size::check),
     ("line width", rules::width::check),
     ("replicated code", rules::determinism::check),
@@ -66,6 +66,7 @@ const RULES: [(&str, Rule); 16] = [
     ("changes", rules::changes::check),
     ("generated", rules::generated::check),
     ("foreign names", rules::foreign_names::check),
+    ("failpoints", rules::failpoints::check),
 ];
 
 /// Checks the workspace around this crate.

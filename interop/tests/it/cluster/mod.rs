@@ -1,12 +1,15 @@
 //! Several members: what operators and clients see of ours and of real etcd, and what they survive.
 
+mod failpoints;
 mod faults;
 mod lifecycle;
 mod load;
 mod membership;
 mod nemesis;
+mod planted;
 mod script;
 mod tls;
+mod triggers;
 mod verdict;
 
 use std::time::Duration;

@@ -17,7 +17,7 @@ use axum::routing::{MethodRouter, any, get};
 use super::context::Context;
 use super::maintenance::storage_version;
 
-pub(super) use peer::add_peer_paths;
+pub(super) use peer::{add_peer_paths, members_page};
 
 /// The most of a call to an unknown service that is read before it is answered, and how long that
 /// is waited for.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::super::context::Context;
 use super::{method_not_allowed, not_found, version};
 use crate::consensus::peer::{PEER_PROTOCOL, PEER_PROTOCOL_HEADER};
+use crate::member::Member as RunningMember;
 
 /// A member, with the names and in the order of etcd's JSON.
 #[derive(Debug, Serialize)]
@@ -25,18 +26,25 @@ struct Member {
     client_urls: Vec<String>,
 }
 
-/// Adds the HTTP paths of the peer port.
+/// Adds the HTTP paths of the peer port to the calls between members.
 pub(in crate::api) fn add_peer_paths(router: Router, context: &Context) -> Router {
     let paths = Router::new()
         .route("/version", get(version))
-        .route("/members", get(members))
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(context.clone());
     router.merge(paths).fallback(not_found)
 }
 
-async fn members(State(context): State<Context>) -> Response {
-    let members: Vec<Member> = context
+/// What a member that wants to join asks first.
+pub(in crate::api) fn members_page(member: &RunningMember) -> Router {
+    Router::new()
+        .route("/members", get(members))
+        .method_not_allowed_fallback(method_not_allowed)
+        .with_state(member.clone())
+}
+
+async fn members(State(member): State<RunningMember>) -> Response {
+    let members: Vec<Member> = member
         .state()
         .members()
         .into_iter()
@@ -50,7 +58,7 @@ async fn members(State(context): State<Context>) -> Response {
         .collect();
     // Plain data; there is nothing in it that JSON could not hold.
     let body = serde_json::to_string(&members).unwrap_or_default() + "\n";
-    let cluster_id = context.member().cluster_id().to_string();
+    let cluster_id = member.cluster_id().to_string();
     let headers = [
         (header::CONTENT_TYPE, "application/json".to_owned()),
         (HeaderName::from_static("x-etcd-cluster-id"), cluster_id),

@@ -15,6 +15,7 @@ use super::record::{self, Found, Place, RECORD_ALIGN, Record};
 use super::segment::{LogIdentity, SEGMENT_HEADER_BYTES, Segment};
 use super::{LogError, LogIo};
 use crate::datadir::durable;
+use crate::failpoint::{self, Point};
 
 /// A log read back.
 pub(super) struct Recovered {
@@ -225,6 +226,9 @@ impl<'a> Scan<'a> {
             return Err(self.damaged(&format!(
                 "the record is damaged, and a batch written after it stands at offset {later}"
             )));
+        }
+        if failpoint::is_on(Point::BugTornTailFatal) {
+            return Err(self.damaged("the record is damaged"));
         }
         let dirty = dirty + 1;
         tracing::warn!(

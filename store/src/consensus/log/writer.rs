@@ -26,6 +26,7 @@ use super::segment::{LogIdentity, SEGMENT_HEADER_BYTES, Segment};
 use super::spare::Spares;
 use super::{LogIo, LogObserver};
 use crate::datadir::durable;
+use crate::failpoint::{self, Point};
 
 /// Bytes of records gathered into one batch.
 const BATCH_BYTES_MAX: usize = 8 << 20;
@@ -109,7 +110,7 @@ impl Desk {
     /// otherwise.
     pub(super) fn do_here(&self, job: Job) -> Option<Job> {
         // Pairs with the thread's: what it wrote is seen.
-        if !self.may_wait || self.pending.load(Ordering::Acquire) != 0 {
+        if !self.may_wait || failpoint::is_armed() || self.pending.load(Ordering::Acquire) != 0 {
             return Some(job);
         }
         let mut writer = self.writer.lock();
@@ -292,7 +293,9 @@ impl Writer {
         {
             result = self.add(job, &mut acks, &mut needs_sync);
         }
+        failpoint::hit(Point::RaftBeforeSave);
         let result = result.and_then(|()| self.flush(needs_sync));
+        failpoint::hit(Point::RaftAfterSave);
         if let Err(error) = &result
             && self.failed.is_none()
         {
@@ -306,6 +309,7 @@ impl Writer {
             };
             self.complete(ack, ok);
         }
+        failpoint::hit(Point::RaftBeforeAdvance);
     }
 
     /// Whether a record of so many bytes fits into the segment.
@@ -331,7 +335,11 @@ impl Writer {
 
     fn add(&mut self, job: Job, acks: &mut Vec<Ack>, needs_sync: &mut bool) -> io::Result<()> {
         let working = self.check();
-        *needs_sync |= !matches!(job, Job::Committed(_));
+        *needs_sync |= match job {
+            Job::Committed(_) => false,
+            Job::Vote { .. } => !failpoint::is_on(Point::BugVoteBeforeSync),
+            Job::Append { .. } | Job::Truncate { .. } | Job::Purge { .. } => true,
+        };
         match job {
             Job::Append { entries, done } => {
                 acks.push(Ack::Append(done));
@@ -463,7 +471,11 @@ impl Writer {
             started = written;
         }
         if needs_sync {
-            self.io.sync(&self.segment.file)?;
+            failpoint::failure(Point::WalBeforeSync, io::ErrorKind::Other)?;
+            if !failpoint::is_on(Point::BugAckBeforeSync) {
+                self.io.sync(&self.segment.file)?;
+            }
+            failpoint::hit(Point::WalAfterSync);
             self.last_sync = started.elapsed();
             if let Some(observer) = &self.observer {
                 observer.synced(self.last_sync, self.buffer.len());
@@ -519,6 +531,7 @@ impl Writer {
             durable::remove_file(&Segment::path(&self.dir, segment.sequence))?;
             self.index.lock().files.remove(&segment.sequence);
         }
+        failpoint::hit(Point::RaftAfterWalRelease);
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ use super::super::types::TypeConfig;
 use super::link::Link;
 use super::network::{failure, late, malformed};
 use super::wire;
+use crate::failpoint::{self, Point};
 use holdfast_proto::peer::v1 as proto;
 
 /// Requests without an answer after which no more are sent.
@@ -85,6 +86,7 @@ fn outbound(
         let request = requests.next().await?;
         place.forget();
         flight.owed.fetch_add(1, Ordering::AcqRel);
+        failpoint::pause(Point::RaftBeforeLeaderSend).await;
         match wire::to_append(request) {
             Ok(message) => Some((message, (requests, flight))),
             Err(error) => {

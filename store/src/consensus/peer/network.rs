@@ -24,6 +24,7 @@ use super::super::types::{NodeId, PeerNode, TypeConfig, Vote};
 use super::link::Link;
 use super::send::{self, Cargo};
 use super::{Peers, append, wire};
+use crate::failpoint::{self, Point};
 
 /// The longest pause between two attempts to reach a peer.
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
@@ -115,6 +116,7 @@ async fn probe(
     patience: Duration,
 ) -> RpcResult<StreamAppendResult<TypeConfig>> {
     let message = wire::to_append(request).map_err(|error| unreadable(&error))?;
+    failpoint::pause(Point::RaftBeforeLeaderSend).await;
     let mut client = link.calls();
     let call = client.probe(link.request_within(message, patience));
     let begin = Instant::now();

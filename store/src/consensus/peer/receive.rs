@@ -22,6 +22,7 @@ use super::super::types::{SnapshotMeta, TypeConfig, Vote, term_of};
 use super::service::{PeerCalls, refuse, stopped};
 use super::wire::{self, Malformed};
 use crate::datadir::durable;
+use crate::failpoint::{self, Point};
 
 /// Where snapshots of other members arrive; one at a time.
 #[derive(Debug)]
@@ -120,11 +121,13 @@ impl PeerCalls {
         let Ok(_busy) = self.inbox.busy.try_lock() else {
             return Err(Status::unavailable("another snapshot is being received"));
         };
+        failpoint::pause(Point::RaftBeforeSaveSnap).await;
         let head = &announced.head;
         let file = self.inbox.open(from, head).await?;
         write(file, head, &mut inbound).await?;
         let file = SnapshotFile::new(self.inbox.path(from, head.id));
         check_digest(file.path(), head).await?;
+        failpoint::pause(Point::RaftAfterSaveSnap).await;
         self.check_position(&announced.meta).await?;
         tracing::info!(
             from = format!("{from:x}"),

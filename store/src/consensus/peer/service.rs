@@ -20,6 +20,7 @@ use super::handshake::{Identity, RefusalLog};
 use super::receive::Inbox;
 use super::traffic::Traffics;
 use super::wire::{self, Malformed};
+use crate::failpoint::{self, Point};
 
 /// Answers the calls of other members that are raft's; cheap to clone.
 #[derive(Clone)]
@@ -104,6 +105,7 @@ impl PeerCalls {
         });
         // What was wrong with the requests is said after the answers to those before.
         let last = futures::stream::once(async move { bad.lock().take() });
+        let answers = failpoint::before_each(Point::RaftBeforeFollowerSend, answers);
         answers.chain(last.filter_map(|bad| async move { bad.map(Err) }))
     }
 
@@ -118,6 +120,9 @@ impl PeerCalls {
         if !request.entries.is_empty() {
             return Err(Status::invalid_argument("a probe carries no entries"));
         }
+        if failpoint::pause(Point::RaftDropHeartbeat).await {
+            return Err(Status::unavailable("the heartbeat was lost"));
+        }
         let answer = self.raft.append_entries(request).await;
         let answer = answer.map_err(|error| failed(&error))?;
         if answer.is_conflict() && previous.is_none() {
@@ -125,6 +130,7 @@ impl PeerCalls {
         }
         let answer = wire::to_append_response(&answer.into_stream_result(previous, last));
         self.contact.note(from, &answer, Instant::now());
+        failpoint::pause(Point::RaftBeforeFollowerSend).await;
         Ok(answer)
     }
 

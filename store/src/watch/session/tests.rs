@@ -407,6 +407,27 @@ async fn progress_is_told_after_every_event_before_it() {
 }
 
 #[tokio::test]
+async fn progress_of_a_watch_of_the_past_is_told_after_the_past() {
+    let store = Store::new();
+    for _ in 0..300 {
+        store.write(&[("k", "v")]);
+    }
+    let mut session = store.session();
+    session.create(watch("k", "", 1));
+    assert!(next(&mut session).await.created);
+    session.request_progress();
+    let mut seen = Vec::new();
+    loop {
+        let response = next(&mut session).await;
+        if response.watch_id < 0 {
+            break;
+        }
+        seen.extend(revisions(&response));
+    }
+    assert_eq!(seen, (1..=300).collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn ten_thousand_watches_are_cheap() {
     let store = Store::new();
     let mut session = store.session();

@@ -6,6 +6,7 @@ pub(super) mod crate_edges;
 pub(super) mod decisions;
 pub(super) mod determinism;
 pub(super) mod docs;
+pub(super) mod failpoints;
 pub(super) mod foreign_names;
 pub(super) mod formats;
 pub(super) mod generated;

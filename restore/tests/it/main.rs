@@ -7,6 +7,7 @@
 
 mod backup;
 mod bench;
+mod cluster_source;
 mod etcd_source;
 mod fake_etcd;
 mod faults;

@@ -21,7 +21,7 @@ use super::context::blocking;
 use super::http::members_page;
 use super::messages::{Counted, Passed};
 use crate::apply::LogPosition;
-use crate::consensus::peer::{PEER_MESSAGE_BYTES_MAX, caller, change_from_request, to_refusal};
+use crate::consensus::peer::{Answer, PEER_MESSAGE_BYTES_MAX, caller, change_from_request};
 use crate::error::Error;
 use crate::failpoint::{self, Point};
 use crate::lease::LeaseId;
@@ -94,8 +94,8 @@ fn position(at: LogPosition) -> proto::LogId {
     }
 }
 
-fn refusal(error: &Error) -> i32 {
-    to_refusal(error).into()
+fn answer<A: Answer>(result: Result<A::Value, Error>) -> Response<A> {
+    Response::new(A::of(result))
 }
 
 #[tonic::async_trait]
@@ -183,16 +183,10 @@ impl Peer for PeerService {
         &self,
         request: Request<proto::ProposeRequest>,
     ) -> Result<Response<proto::ProposeResponse>, Status> {
-        use proto::proposed::Result as Answer;
         self.admit(request.metadata())?;
         let commands = request.into_inner().commands;
-        let results = self.member.propose_for_peer(commands).await;
-        let proposed = results.into_iter().map(|result| proto::Proposed {
-            result: Some(match result {
-                Ok(at) => Answer::Position(position(at)),
-                Err(error) => Answer::Refusal(refusal(&error)),
-            }),
-        });
+        let results = self.member.propose_for_peer(commands).await.into_iter();
+        let proposed = results.map(|result| proto::Proposed::of(result.map(position)));
         Ok(Response::new(proto::ProposeResponse {
             proposed: proposed.collect(),
         }))
@@ -202,71 +196,55 @@ impl Peer for PeerService {
         &self,
         request: Request<proto::ReadIndexRequest>,
     ) -> Result<Response<proto::ReadIndexResponse>, Status> {
-        use proto::read_index_response::Result as Answer;
         self.admit(request.metadata())?;
-        let result = match self.member.confirmed_index().await {
-            Ok(at) => Answer::Position(position(at)),
-            Err(error) => Answer::Refusal(refusal(&error)),
-        };
-        let result = Some(result);
-        Ok(Response::new(proto::ReadIndexResponse { result }))
+        Ok(answer(self.member.confirmed_index().await.map(position)))
     }
 
     async fn reconfigure(
         &self,
         request: Request<proto::ReconfigureRequest>,
     ) -> Result<Response<proto::ReconfigureResponse>, Status> {
-        use proto::reconfigure_response::Result as Answer;
         self.admit(request.metadata())?;
         let change = change_from_request(request.into_inner()).ok_or_else(|| {
             Status::invalid_argument("a change of the membership that is unknown")
         })?;
-        let result = match self.member.reconfigure_for_peer(&change).await {
-            Ok(at) => Answer::Position(position(at)),
-            Err(error) => Answer::Refusal(refusal(&error)),
-        };
-        let result = Some(result);
-        Ok(Response::new(proto::ReconfigureResponse { result }))
+        Ok(answer(
+            self.member
+                .reconfigure_for_peer(&change)
+                .await
+                .map(position),
+        ))
     }
 
     async fn lease_renew(
         &self,
         request: Request<proto::LeaseRenewRequest>,
     ) -> Result<Response<proto::LeaseRenewResponse>, Status> {
-        use proto::lease_renew_response::Result as Answer;
         self.admit(request.metadata())?;
         failpoint::pause(Point::BeforeServeHttpLeaseRenew).await;
         let id = LeaseId(request.get_ref().id);
-        let result = match self.member.renew_lease_here(id).await {
-            Ok(ttl) => Answer::Ttl(ttl),
-            Err(error) => Answer::Refusal(refusal(&error)),
-        };
-        let result = Some(result);
-        Ok(Response::new(proto::LeaseRenewResponse { result }))
+        Ok(answer(self.member.renew_lease_here(id).await))
     }
 
     async fn lease_time_to_live(
         &self,
         request: Request<proto::LeaseTimeToLiveRequest>,
     ) -> Result<Response<proto::LeaseTimeToLiveResponse>, Status> {
-        use proto::lease_time_to_live_response::Result as Answer;
         self.admit(request.metadata())?;
         failpoint::pause(Point::BeforeLookupWhenForwardLeaseTimeToLive).await;
         let proto::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
-        let result = match self.member.lease_time_here(LeaseId(id), keys).await {
-            Ok(Some(time)) => Answer::Time(proto::LeaseTime {
+        let found = self.member.lease_time_here(LeaseId(id), keys).await;
+        Ok(answer(found.map(|found| match found {
+            Some(time) => proto::LeaseTime {
                 ttl: time.ttl_s,
                 granted_ttl: time.granted_ttl_s,
                 keys: time.keys,
-            }),
-            Ok(None) => Answer::Time(proto::LeaseTime {
+            },
+            None => proto::LeaseTime {
                 ttl: -1,
                 ..proto::LeaseTime::default()
-            }),
-            Err(error) => Answer::Refusal(refusal(&error)),
-        };
-        let result = Some(result);
-        Ok(Response::new(proto::LeaseTimeToLiveResponse { result }))
+            },
+        })))
     }
 
     async fn introduce(
@@ -284,21 +262,15 @@ impl Peer for PeerService {
         &self,
         request: Request<proto::HashKvRequest>,
     ) -> Result<Response<proto::HashKvResponse>, Status> {
-        use proto::hash_kv_response::Result as Answer;
         self.admit(request.metadata())?;
         let revision = request.get_ref().revision;
         let state = self.member.state().clone();
         let hashed = blocking(move || Ok(state.hash_kv(revision))).await?;
-        let result = match hashed {
-            Ok(hash) => Answer::Hash(proto::HashKv {
-                hash: hash.hash,
-                compact_revision: hash.compact_revision,
-                hash_revision: hash.hash_revision,
-                current_revision: hash.current_revision,
-            }),
-            Err(error) => Answer::Refusal(refusal(&error)),
-        };
-        let result = Some(result);
-        Ok(Response::new(proto::HashKvResponse { result }))
+        Ok(answer(hashed.map(|hash| proto::HashKv {
+            hash: hash.hash,
+            compact_revision: hash.compact_revision,
+            hash_revision: hash.hash_revision,
+            current_revision: hash.current_revision,
+        })))
     }
 }

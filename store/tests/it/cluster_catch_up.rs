@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use holdfast_store::member::Change;
 use holdfast_store::options::StoreOptions;
 use tokio::task::JoinSet;
 
@@ -111,5 +112,34 @@ async fn a_snapshot_that_broke_off_goes_on_where_it_stopped() {
     let server = restarted.join_next().await.unwrap().unwrap().unwrap();
     cluster.servers[away] = Some(server);
     cluster.agree().await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_says_who_has_been_removed() {
+    let mut cluster = Cluster::start_with(4, short_log).await;
+    let leader = cluster.leader().await;
+    let (away, removed) = ((leader + 1) % 4, (leader + 2) % 4);
+    cluster.stop(away).await;
+    let id = cluster.member(removed).id().0;
+    let change = Change::Remove { id };
+    eventually(|| async {
+        cluster
+            .member(leader)
+            .reconfigure(change.clone())
+            .await
+            .is_ok()
+    })
+    .await;
+    outrun(&cluster, leader).await;
+    assert!(cluster.member(leader).state().is_removed(id));
+    cluster.restart(away).await;
+    let state = cluster.member(away).state();
+    assert!(state.is_removed(id), "by the snapshot: the log is gone");
+    let listed = state.members();
+    assert!(listed.iter().all(|known| known.id != id), "{listed:?}");
+    cluster.stop(away).await;
+    cluster.restart(away).await;
+    assert!(cluster.member(away).state().is_removed(id), "and it stays");
     cluster.stop_all().await;
 }

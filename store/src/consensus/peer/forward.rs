@@ -9,9 +9,9 @@ use tonic::{Code, ConnectError, Status};
 
 use super::super::machine::to_position;
 use super::super::reconfigure::Change;
+use super::answer::Answer;
 use super::change::to_request;
 use super::link::Link;
-use super::refusal::from_refusal;
 use super::{Peers, wire};
 use crate::apply::LogPosition;
 use crate::error::Error;
@@ -60,20 +60,15 @@ impl LeaderCalls {
         commands: Vec<Bytes>,
         patience: Duration,
     ) -> Forwarded<Vec<Result<LogPosition, Error>>> {
-        use proto::proposed::Result as Answer;
         let count = commands.len();
         let request = proto::ProposeRequest { commands };
         let request = self.link.request_within(request, patience);
         match call(&self.link, self.link.appends().propose(request)).await {
             Forwarded::Answered(response) if response.proposed.len() == count => {
-                let answers = response
-                    .proposed
-                    .into_iter()
-                    .map(|proposed| match proposed.result {
-                        Some(Answer::Position(at)) => Ok(to_position(&wire::from_log_id(at))),
-                        Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
-                        None => Err(Error::Timeout),
-                    });
+                let answers = response.proposed.into_iter().map(|proposed| {
+                    let position = read(proposed)?;
+                    Ok(to_position(&wire::from_log_id(position)))
+                });
                 Forwarded::Answered(answers.collect())
             }
             Forwarded::Answered(_) | Forwarded::Unknown => Forwarded::Unknown,
@@ -83,18 +78,10 @@ impl LeaderCalls {
 
     /// Up to where a reader must have applied the log.
     pub(crate) async fn read_index(&self, patience: Duration) -> Result<u64, Error> {
-        use proto::read_index_response::Result as Answer;
-        let request = self
-            .link
-            .request_within(proto::ReadIndexRequest {}, patience);
-        let response = call(&self.link, self.link.calls().read_index(request))
-            .await
-            .or_late()?;
-        match response.result {
-            Some(Answer::Position(at)) => Ok(at.index),
-            Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
-            None => Err(Error::Timeout),
-        }
+        let request = proto::ReadIndexRequest {};
+        let request = self.link.request_within(request, patience);
+        let at = self.ask(self.link.calls().read_index(request)).await?;
+        Ok(at.index)
     }
 
     /// Changes the membership on the leader.
@@ -103,14 +90,11 @@ impl LeaderCalls {
         change: &Change,
         patience: Duration,
     ) -> Forwarded<Result<LogPosition, Error>> {
-        use proto::reconfigure_response::Result as Answer;
         let request = self.link.request_within(to_request(change), patience);
         match call(&self.link, self.link.calls().reconfigure(request)).await {
-            Forwarded::Answered(response) => match response.result {
-                Some(Answer::Position(at)) => {
-                    Forwarded::Answered(Ok(to_position(&wire::from_log_id(at))))
-                }
-                Some(Answer::Refusal(refusal)) => Forwarded::Answered(Err(refused(refusal))),
+            Forwarded::Answered(response) => match response.read() {
+                Some(Ok(at)) => Forwarded::Answered(Ok(to_position(&wire::from_log_id(at)))),
+                Some(Err(error)) => Forwarded::Answered(Err(error)),
                 None => Forwarded::Unknown,
             },
             Forwarded::NotTaken(error) => Forwarded::NotTaken(error),
@@ -120,18 +104,9 @@ impl LeaderCalls {
 
     /// Renews a lease on the leader: its granted time to live, in seconds.
     pub(crate) async fn renew_lease(&self, id: i64, patience: Duration) -> Result<i64, Error> {
-        use proto::lease_renew_response::Result as Answer;
-        let request = self
-            .link
-            .request_within(proto::LeaseRenewRequest { id }, patience);
-        let response = call(&self.link, self.link.calls().lease_renew(request))
-            .await
-            .or_late()?;
-        match response.result {
-            Some(Answer::Ttl(ttl)) => Ok(ttl),
-            Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
-            None => Err(Error::Timeout),
-        }
+        let request = proto::LeaseRenewRequest { id };
+        let request = self.link.request_within(request, patience);
+        self.ask(self.link.calls().lease_renew(request)).await
     }
 
     /// The time left of a lease, from the leader's clock.
@@ -141,28 +116,18 @@ impl LeaderCalls {
         keys: bool,
         patience: Duration,
     ) -> Result<proto::LeaseTime, Error> {
-        use proto::lease_time_to_live_response::Result as Answer;
         let request = proto::LeaseTimeToLiveRequest { id, keys };
         let request = self.link.request_within(request, patience);
-        let response = call(&self.link, self.link.calls().lease_time_to_live(request))
+        self.ask(self.link.calls().lease_time_to_live(request))
             .await
-            .or_late()?;
-        match response.result {
-            Some(Answer::Time(time)) => Ok(time),
-            Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
-            None => Err(Error::Timeout),
-        }
     }
 
     /// Whether the peer knows this member as one that has served clients.
     pub(crate) async fn introduce(&self, patience: Duration) -> Result<bool, Error> {
-        let request = self
-            .link
-            .request_within(proto::IntroduceRequest {}, patience);
-        let response = call(&self.link, self.link.calls().introduce(request))
-            .await
-            .or_late()?;
-        Ok(response.has_served)
+        let request = proto::IntroduceRequest {};
+        let request = self.link.request_within(request, patience);
+        let response = call(&self.link, self.link.calls().introduce(request)).await;
+        Ok(response.or_late()?.has_served)
     }
 
     /// The hash of the peer's key-value history at `revision`.
@@ -171,23 +136,22 @@ impl LeaderCalls {
         revision: i64,
         patience: Duration,
     ) -> Result<proto::HashKv, Error> {
-        use proto::hash_kv_response::Result as Answer;
-        let request = self
-            .link
-            .request_within(proto::HashKvRequest { revision }, patience);
-        let response = call(&self.link, self.link.calls().hash_kv(request))
-            .await
-            .or_late()?;
-        match response.result {
-            Some(Answer::Hash(hash)) => Ok(hash),
-            Some(Answer::Refusal(refusal)) => Err(refused(refusal)),
-            None => Err(Error::Timeout),
-        }
+        let request = proto::HashKvRequest { revision };
+        let request = self.link.request_within(request, patience);
+        self.ask(self.link.calls().hash_kv(request)).await
+    }
+
+    /// What the peer answers; a call that got lost counts as late.
+    async fn ask<A: Answer>(
+        &self,
+        asked: impl Future<Output = Result<tonic::Response<A>, Status>>,
+    ) -> Result<A::Value, Error> {
+        read(call(&self.link, asked).await.or_late()?)
     }
 }
 
-fn refused(refusal: i32) -> Error {
-    from_refusal(proto::Refusal::try_from(refusal).unwrap_or(proto::Refusal::Internal))
+fn read<A: Answer>(answer: A) -> Result<A::Value, Error> {
+    answer.read().unwrap_or(Err(Error::Timeout))
 }
 
 async fn call<T>(

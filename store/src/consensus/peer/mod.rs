@@ -1,10 +1,12 @@
 //! The way to other members, and what they ask of this one.
 //!
 //! `wire` turns raft's messages into bytes and checks those that arrive; `link` holds the
-//! connections to one peer (`dial` makes them, `handshake` says on each call who speaks to whom);
-//! `network`, `append` and `send` are raft's calls to others, `forward` the store's own; `service`
+//! connections to one peer (`dial` makes them, `traffic` knows what passes and whether anybody
+//! answers, `handshake` says on each call who speaks to whom); `network`, `append` and `send` are
+//! raft's calls to others, `forward` the store's own (`answer` says what comes of them); `service`
 //! and `receive` hand the calls of others to raft.
 
+mod answer;
 mod append;
 mod change;
 mod dial;
@@ -26,6 +28,7 @@ use parking_lot::Mutex;
 
 use self::link::{Link, LinkTimes, Way};
 
+pub(crate) use answer::Answer;
 pub(crate) use change::from_request as change_from_request;
 pub use dial::{BoundDialer, Dialing, PeerDialer, PeerStream, TcpDialer};
 pub(crate) use dial::{Dialers, dial_url};
@@ -33,7 +36,6 @@ pub(crate) use forward::{Forwarded, LeaderCalls};
 pub use handshake::PEER_PROTOCOL;
 pub(crate) use handshake::{Identity, PROTOCOL as PEER_PROTOCOL_HEADER, Removed, caller};
 pub(crate) use link::PEER_MESSAGE_BYTES_MAX;
-pub(crate) use refusal::to_refusal;
 pub(crate) use service::PeerCalls;
 pub(crate) use traffic::{Traffic, Traffics, Transfers};
 

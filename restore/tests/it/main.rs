@@ -7,6 +7,7 @@
 
 mod backup;
 mod bench;
+mod deltas;
 mod etcd_source;
 mod fake_etcd;
 mod faults;

@@ -8,6 +8,7 @@
 pub mod release;
 pub mod rows;
 pub mod run;
+mod session;
 mod writer;
 
 use bytes::Bytes;
@@ -23,6 +24,7 @@ use crate::part::{self, PartRecord};
 use crate::seal::{Encryption, PartKey, Sealer};
 use crate::sign::{self, Record, Signed};
 
+pub use session::{Followed, Session, SessionOptions, Stored};
 pub use writer::RunWriter;
 
 /// Version of the format.

@@ -38,7 +38,7 @@ pub type Now<'a> = &'a (dyn Fn() -> DateTime<Utc> + Send + Sync);
 
 /// Brings the changes of a source after a revision.
 #[async_trait]
-pub trait Feed: Send {
+pub trait Feed: Send + std::fmt::Debug {
     /// Waits for more. Events of whole revisions, in order; those at or before the revision it was
     /// opened at may come again. May be empty. Dropping the future loses nothing.
     async fn next(&mut self) -> Result<Vec<kv::Event>>;
@@ -52,6 +52,25 @@ pub trait Feed: Send {
 
     /// Where the changes come from.
     fn source(&self) -> &SourceRecord;
+}
+
+#[async_trait]
+impl Feed for Box<dyn Feed> {
+    async fn next(&mut self) -> Result<Vec<kv::Event>> {
+        self.as_mut().next().await
+    }
+
+    async fn confirm(&mut self) -> Result<Vec<kv::Event>> {
+        self.as_mut().confirm().await
+    }
+
+    async fn leases(&mut self, ids: &[i64]) -> Result<Vec<(i64, i64)>> {
+        self.as_mut().leases(ids).await
+    }
+
+    fn source(&self) -> &SourceRecord {
+        self.as_ref().source()
+    }
 }
 
 /// The changes of one interval.

@@ -4,23 +4,25 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_proto::etcd::rpc;
 use holdfast_proto::store::v1::Command;
 use holdfast_proto::store::v1::command::Request;
-use holdfast_restore::delta::RunWriter;
 use holdfast_restore::delta::release::{plan_release, release};
 use holdfast_restore::delta::run::{self, Located, Runs};
-use holdfast_restore::follow::{BundledFeed, Feed as _, Follower};
+use holdfast_restore::delta::{Followed, RunWriter, Session, SessionOptions, Stored};
+use holdfast_restore::follow::{BundledFeed, Feed, Follower};
 use holdfast_restore::manifest::{SourceHash, SourceRecord};
 use holdfast_restore::vault::layout;
 use holdfast_restore::{
     Bump, BundledSource, Captured, Catalog, Error, FlawKind, Identities, Keys, Pick, ReadOnly,
-    RestoreOptions, Source as _, Target, Trust, Upto, Vault, VaultSpec, Verifier, capture,
-    plan_replay, rebuild,
+    ReadWrite, RestoreOptions, Source as _, Target, Trust, Upto, Vault, VaultSpec, Verifier,
+    capture, plan_replay, rebuild,
 };
 use holdfast_store::apply::{Applier, Entry, EntryPayload, LogPosition, NoEvents, StateOptions};
 use holdfast_store::etcd_file::EtcdFile;
@@ -28,7 +30,8 @@ use holdfast_store::state::{HashKv, State};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::bench::{Bench, minute};
+use super::bench::{Bench, local_store, minute};
+use super::faults::Mortal;
 
 const CLUSTER_ID: u64 = 0xcafe;
 
@@ -551,6 +554,141 @@ async fn a_second_writer_of_the_same_run_is_refused() {
         matches!(refused, Err(Error::ObjectExists { .. })),
         "{refused:?}"
     );
+}
+
+/// A live store as a session sees it.
+struct Watched {
+    state: Arc<State>,
+    is_down: AtomicBool,
+}
+
+#[async_trait]
+impl Followed for Watched {
+    async fn feed(&self, revision: i64) -> Result<Box<dyn Feed>, Error> {
+        if self.is_down.load(Ordering::SeqCst) {
+            return Err(Error::Source {
+                endpoint: "bundled".to_owned(),
+                reason: "down".to_owned(),
+            });
+        }
+        let state = Arc::clone(&self.state);
+        Ok(Box::new(BundledFeed::open(
+            state,
+            source_record(),
+            revision,
+        )?))
+    }
+
+    async fn hash_kv(&self, revision: i64) -> Result<SourceHash, Error> {
+        let source = BundledSource::new(Arc::clone(&self.state), CLUSTER_ID, 7, "3.7.3");
+        source.hash_kv(revision).await
+    }
+}
+
+/// One step of a session a minute after the last.
+async fn step(
+    session: &mut Session,
+    following: &mut Following,
+    source: &Watched,
+    vault: &Vault<ReadWrite>,
+) -> Result<Option<Stored>, Error> {
+    following.clock += TimeDelta::minutes(1);
+    let clock = following.clock;
+    let keys = (&following.bench.sealer, &following.bench.signer);
+    session.step(source, vault, keys, &move || clock).await
+}
+
+async fn session() -> (Following, Session, Watched) {
+    let following = Following::begin(2).await;
+    let options = SessionOptions::new(Duration::ZERO);
+    let session = Session::new(following.writer.clone(), options);
+    let source = Watched {
+        state: Arc::clone(&following.live.state),
+        is_down: AtomicBool::new(false),
+    };
+    (following, session, source)
+}
+
+#[tokio::test]
+async fn a_session_loses_nothing_to_failures_of_vault_and_source() {
+    let (mut following, mut session, source) = session().await;
+    let vault = following.bench.vault.clone();
+    for n in 0..6_usize {
+        let change = put(u8::try_from(n).unwrap(), "v", 0);
+        following.live.apply(Request::Put(change));
+        // The first operation looks for the marker. The second stores, and may not be answered.
+        let store = local_store(following.bench.folder.path());
+        let mortal = Mortal::new(store, 1 + n % 3, true);
+        if let Ok(dying) = following.bench.try_through(Arc::new(mortal)).await {
+            for _ in 0..3 {
+                drop(step(&mut session, &mut following, &source, &dying).await);
+            }
+        }
+        source.is_down.store(n % 2 == 0, Ordering::SeqCst);
+        drop(step(&mut session, &mut following, &source, &vault).await);
+        source.is_down.store(false, Ordering::SeqCst);
+        for _ in 0..3 {
+            step(&mut session, &mut following, &source, &vault)
+                .await
+                .unwrap();
+        }
+    }
+    session.finish(&vault).await.unwrap();
+    let newest = following.live.state.revision();
+    assert_eq!(session.stored(), newest);
+    let runs = following.runs().await;
+    assert_eq!(
+        (runs.flaws.len(), runs.runs.len()),
+        (0, 1),
+        "{:?}",
+        runs.flaws
+    );
+    let file = following.restored(Upto::Newest(Pick::Latest), "new").await;
+    assert_same(&following.live, &file.unwrap(), newest);
+}
+
+#[tokio::test]
+async fn a_session_without_changes_writes_a_heartbeat_every_five_minutes_and_nothing_else() {
+    let (mut following, mut session, source) = session().await;
+    let vault = following.bench.vault.clone();
+    let mut stored = Vec::new();
+    for _ in 0..16 {
+        stored.extend(
+            step(&mut session, &mut following, &source, &vault)
+                .await
+                .unwrap(),
+        );
+    }
+    let events: u64 = stored.iter().map(|one| one.events).sum();
+    assert_eq!((stored.len(), events), (3, 0), "{stored:?}");
+    assert_eq!(stored[1].until - stored[0].until, TimeDelta::minutes(5));
+}
+
+#[tokio::test]
+async fn a_session_ends_at_a_gap_and_keeps_what_was_before_it() {
+    let (mut following, mut session, source) = session().await;
+    let vault = following.bench.vault.clone();
+    following.live.apply(Request::Put(put(1, "kept", 0)));
+    step(&mut session, &mut following, &source, &vault)
+        .await
+        .unwrap();
+    for n in 0..3 {
+        following.live.apply(Request::Put(put(n, "lost", 0)));
+    }
+    following.live.compact(following.live.state.revision());
+    let stored = step(&mut session, &mut following, &source, &vault)
+        .await
+        .unwrap();
+    assert_eq!(
+        stored.map(|one| one.to),
+        Some(4),
+        "what was gathered before"
+    );
+    let ended = step(&mut session, &mut following, &source, &vault)
+        .await
+        .unwrap_err();
+    assert!(ended.ends_run(), "{ended}");
+    assert_eq!(session.stored(), 4);
 }
 
 fn fixture() -> PathBuf {

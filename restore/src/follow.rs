@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::manifest::SourceRecord;
 
 pub use bundled::BundledFeed;
-pub use watch::WatchFeed;
+pub use watch::{FollowedEtcd, WatchFeed};
 
 /// A delta is cut early when its payload has so many bytes.
 pub const CUT_BYTES: usize = 16 * 1024 * 1024;

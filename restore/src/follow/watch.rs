@@ -15,9 +15,10 @@ use tonic::Streaming;
 use tonic::metadata::MetadataValue;
 
 use super::{CUT_BYTES, Feed, broken};
+use crate::delta::Followed;
 use crate::error::{Error, Result};
-use crate::manifest::SourceRecord;
-use crate::source::{Dialled, EtcdSource, answered};
+use crate::manifest::{SourceHash, SourceRecord};
+use crate::source::{Dialled, EtcdSource, Source as _, answered};
 
 /// Longest wait for the server to say where it stands.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -216,6 +217,33 @@ impl Feed for WatchFeed {
 
     fn source(&self) -> &SourceRecord {
         &self.source
+    }
+}
+
+/// A real etcd and the cluster it must stay, for a session.
+#[derive(Debug, Clone)]
+pub struct FollowedEtcd {
+    etcd: EtcdSource,
+    cluster_id: Option<String>,
+}
+
+impl FollowedEtcd {
+    /// `cluster_id`: that of the backup followed, in hexadecimal.
+    pub fn new(etcd: EtcdSource, cluster_id: Option<String>) -> Self {
+        Self { etcd, cluster_id }
+    }
+}
+
+#[async_trait]
+impl Followed for FollowedEtcd {
+    async fn feed(&self, revision: i64) -> Result<Box<dyn Feed>> {
+        let cluster_id = self.cluster_id.as_deref();
+        let feed = WatchFeed::open(&self.etcd, revision, cluster_id).await?;
+        Ok(Box::new(feed))
+    }
+
+    async fn hash_kv(&self, revision: i64) -> Result<SourceHash> {
+        self.etcd.hash_kv(revision).await
     }
 }
 

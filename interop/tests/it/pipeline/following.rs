@@ -9,8 +9,8 @@ use holdfast_interop::client::{Client, limited};
 use holdfast_interop::peers::Peers;
 use holdfast_interop::server::{Kind, Server};
 use holdfast_proto::etcd::rpc;
-use holdfast_restore::delta::{RunWriter, run};
-use holdfast_restore::follow::{Follower, Gathered, WatchFeed};
+use holdfast_restore::delta::{RunWriter, Session, SessionOptions, run};
+use holdfast_restore::follow::{FollowedEtcd, Follower, Gathered, WatchFeed};
 use holdfast_restore::manifest::SourceHash;
 use holdfast_restore::{
     Bump, Captured, Error, EtcdSource, EtcdSpec, Pick, RestoreOptions, Source as _, Target, Upto,
@@ -280,6 +280,44 @@ async fn a_gap_is_told(kind: Kind) -> Result<()> {
         .await?;
     assert!(restored.revision > last);
     Ok(())
+}
+
+/// A session goes on by itself over a server that is killed.
+async fn a_session_goes_on(kind: Kind) -> Result<()> {
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
+    let mut server = Server::start(&peers, kind)?;
+    put(&server, "first").await?;
+    let following = Following::begin(&peers, &server).await?;
+    let cluster = following.captured.manifest.source.cluster_id.clone();
+    let source = FollowedEtcd::new(etcd(&server)?, cluster);
+    let options = SessionOptions::new(SHORT);
+    let mut session = Session::new(following.writer.clone(), options);
+    let (vault, keys) = (following.stage.vault(), following.stage.writers());
+    let mut failures = 0;
+    for n in 0..3 {
+        let newest = put(&server, &format!("key-{n}")).await?;
+        for _ in 0..DELTAS_MAX {
+            match session.step(&source, vault, keys, &stage::now).await {
+                Ok(_) if session.stored() == newest => break,
+                Ok(_) => {}
+                Err(error) if !error.ends_run() => failures += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        assert_eq!(session.stored(), newest);
+        // It is followed on the same port afterwards.
+        server = server.restart_after_kill()?;
+    }
+    assert!(failures > 0, "the watch ended with the server");
+    let said = said(&server).await?;
+    following.assert_restored(said).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_goes_on_over_a_real_etcd_that_is_killed() -> Result<()> {
+    Box::pin(a_session_goes_on(Kind::Etcd)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

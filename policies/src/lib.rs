@@ -30,8 +30,8 @@ pub use level::Level;
 pub use objective::{Evidence, Objective, ObjectiveStatus, Rpo, Rto, Standing};
 pub use policy::{BackupPolicy, DrillPolicy, PolicyOptions};
 pub use retention::{
-    Decision, KeepReason, Listing, Refusal, ReleaseReason, RetentionInput, RetentionPlan,
-    RetentionPolicy, Verdict,
+    Decision, DeltaFact, KeepReason, Listing, Refusal, ReleaseReason, RetentionInput,
+    RetentionPlan, RetentionPolicy, Verdict, released_deltas,
 };
 pub use schedule::{MissedRun, RunDecision, RunState, Schedule, TimeZone};
 pub use span::{ByteSize, Span};

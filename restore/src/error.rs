@@ -326,6 +326,14 @@ pub enum Error {
         /// Everything that was found.
         flaws: Vec<Flaw>,
     },
+    /// The changes of a source can no longer be followed without a gap.
+    #[error("the run of changes ends at revision {at}: {reason}; only a new backup can follow it")]
+    CaptureBroken {
+        /// The newest revision captured.
+        at: i64,
+        /// Why what comes next is lost.
+        reason: String,
+    },
     /// A worker task was lost.
     #[error("a worker task ended early: {reason}")]
     Worker {
@@ -394,7 +402,8 @@ impl Error {
             | Self::ClusterChanged { .. }
             | Self::Replaced { .. }
             | Self::OfficeLost { .. }
-            | Self::Overtaken { .. } => ErrorKind::Conflict,
+            | Self::Overtaken { .. }
+            | Self::CaptureBroken { .. } => ErrorKind::Conflict,
             Self::VaultSettings { .. }
             | Self::UnsupportedVersion { .. }
             | Self::NoRecipients

@@ -50,6 +50,14 @@ pub enum FlawKind {
     /// A proof or a ledger record is signed by a key that is not trusted here: it does not count,
     /// and nothing that does is missing for it.
     RecordStranger,
+    /// A delta is gone, and others that follow it are there.
+    DeltaMissing,
+    /// A delta cannot be read or believed: damaged, signed by a stranger, no delta.
+    DeltaRefused,
+    /// A delta is genuine, of another place.
+    DeltaReplaced,
+    /// A delta's payload has other bytes.
+    DeltaChanged,
 }
 
 impl FlawKind {
@@ -76,6 +84,10 @@ impl FlawKind {
             Self::NameRefused => "name refused",
             Self::RecordRefused => "record refused",
             Self::RecordStranger => "record signed by a stranger",
+            Self::DeltaMissing => "delta missing",
+            Self::DeltaRefused => "delta refused",
+            Self::DeltaReplaced => "delta of another place",
+            Self::DeltaChanged => "delta changed",
         }
     }
 }

@@ -2,6 +2,7 @@
 //! is the plan itself.
 
 mod display;
+mod replay;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,8 @@ use crate::error::{Error, Result};
 use crate::ledger::{Observation, Reason};
 use crate::unique::UniqueId;
 use crate::vault::{Backup, Catalog};
+
+pub use replay::{Replay, Upto, plan_replay};
 
 /// Smallest automatic bump. Revisions are handed out while nobody looks: between the last
 /// observation and the disaster a busy cluster writes thousands a second. A thousand million
@@ -181,7 +184,7 @@ pub struct RestorePlan {
     pub members: Vec<NewMember>,
     /// The new cluster's token.
     pub token: String,
-    /// The revision in the backup.
+    /// The revision of the content: in the backup, or after the replay.
     pub revision: i64,
     /// The highest revision known to have been seen.
     pub highest_seen: i64,
@@ -199,6 +202,9 @@ pub struct RestorePlan {
     pub is_auth_enabled: bool,
     /// Where sealed copies are spooled.
     pub work_dir: PathBuf,
+    /// The changes after the backup that are replayed onto it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<Replay>,
     /// What a person should know before going on.
     pub warnings: Vec<String>,
 }
@@ -222,12 +228,28 @@ pub fn plan_restore(
     pick: Pick,
     options: &RestoreOptions,
 ) -> Result<RestorePlan> {
-    let backup = choose(catalog, pick)?;
+    plan_of(catalog, choose(catalog, pick)?, (None, 0), options)
+}
+
+/// The plan for a backup and the changes after it. `seen`: a revision that somebody may have seen,
+/// beside those that the catalog knows.
+fn plan_of(
+    catalog: &Catalog,
+    backup: &Backup,
+    (replay, seen): (Option<Replay>, i64),
+    options: &RestoreOptions,
+) -> Result<RestorePlan> {
     let write = planned_members(options)?;
     let manifest = &backup.manifest;
-    let highest_seen = catalog.highest_revision();
-    let bump = bump(manifest.content.revision, highest_seen, options.bump)?;
-    let revision_after = moved(manifest.content.revision, bump)?;
+    let highest_seen = catalog.highest_revision().max(seen);
+    let revision = replay
+        .as_ref()
+        .map_or(manifest.content.revision, |replay| replay.upto);
+    let (more, more_stored) = replay
+        .as_ref()
+        .map_or((0, 0), |replay| (replay.bytes, replay.stored_bytes));
+    let bump = bump(revision, highest_seen, options.bump)?;
+    let revision_after = moved(revision, bump)?;
     let passed_over: Vec<PassedOver> = catalog
         .backups
         .iter()
@@ -256,15 +278,15 @@ pub fn plan_restore(
         manifest: backup.link.digest,
         time: manifest.started,
         level: backup.level(),
-        bytes: manifest.content.bytes,
-        stored_bytes: manifest.stored_bytes(),
+        bytes: manifest.content.bytes.saturating_add(more),
+        stored_bytes: manifest.stored_bytes().saturating_add(more_stored),
         passed_over,
         target: options.target,
         data_dir: options.data_dir.clone(),
         write,
         members: options.members.clone(),
         token,
-        revision: manifest.content.revision,
+        revision,
         highest_seen,
         bump,
         revision_after,
@@ -273,6 +295,7 @@ pub fn plan_restore(
         alarms: manifest.content.alarms.clone(),
         is_auth_enabled: manifest.content.is_auth_enabled,
         work_dir,
+        replay,
         warnings: Vec::new(),
     };
     plan.warnings = display::warnings(&plan, catalog, backup);

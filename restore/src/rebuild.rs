@@ -1,5 +1,7 @@
 //! Rebuild: a restore plan becomes data directories, staged beside the target and renamed last.
 //!
+//! A plan may add the changes after the backup ([`crate::delta`]): they are replayed first.
+//!
 //! Needs a vault, keys and free space; no daemon. Parts are verified as they are read. While the
 //! result is built from them in the staging folder, their content is walked page by page and
 //! hashed; what does not hold is never published. Killed at any point, this leaves either no target
@@ -12,14 +14,16 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use holdfast_store::etcd_file::EtcdFile;
+use holdfast_store::state::HashKv;
 
 use crate::content::Content;
 use crate::error::{Error, Result};
 use crate::inspect;
 use crate::key::Keys;
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest};
-use crate::plan::{PlannedMember, RestorePlan, Target};
+use crate::plan::{PlannedMember, Replay, RestorePlan, Target};
 use crate::progress::{Phase, Progress, ProgressFn};
+use crate::replay::{self, Changes};
 use crate::sign::Signed;
 use crate::spool::{Spool, SpoolReader};
 use crate::staging::{Staging, parent_of, refuse_existing, remove_leftovers};
@@ -38,7 +42,7 @@ pub struct Restored {
     pub cluster_id: u64,
     /// The revision it starts at.
     pub revision: i64,
-    /// HashKV of the content at the backup's revision, recomputed before the bump.
+    /// HashKV of the content at the plan's revision, recomputed before the bump.
     pub hash_kv: u32,
     /// Live keys.
     pub keys: u64,
@@ -91,37 +95,73 @@ pub async fn rebuild_with_content(
             flaws: fetched.flaws,
         });
     };
+    let changes = match &plan.replay {
+        Some(replay) => Some(fetch_changes(vault, plan, replay, keys, progress).await?),
+        None => None,
+    };
     let bytes = manifest.content.bytes;
     progress(Progress {
         phase: Phase::Building,
         done: 0,
-        total: Some(bytes),
+        total: Some(plan.bytes),
     });
     let plan = plan.clone();
     tokio::task::spawn_blocking(move || {
         let reader = spooled.spool.into_reader(bytes, manifest.part_bytes);
-        let file = EtcdFile::open(reader).map_err(|error| inspect::unreadable(&error))?;
-        let restored = check_and_build(&file, &manifest, &plan, staging)?;
+        let base = EtcdFile::open(reader).map_err(|error| inspect::unreadable(&error))?;
+        let (file, restored) = match changes {
+            None => {
+                let check = || check_content(&base, &manifest);
+                let restored = check_and_build(&base, &plan, staging, check)?;
+                (base, restored)
+            }
+            Some((changes, spool)) => {
+                check_content(&base, &manifest)?;
+                let file = changes.onto(&base, spool)?;
+                drop(base);
+                let check = || check_replayed(&file, &changes);
+                let restored = check_and_build(&file, &plan, staging, check)?;
+                (file, restored)
+            }
+        };
         let trailer = spooled.trailer;
         Ok((restored, Content { file, trailer }))
     })
     .await?
 }
 
+/// The changes that are replayed onto the backup, and a spool for what comes out of it.
+async fn fetch_changes(
+    vault: &Vault<ReadOnly>,
+    plan: &RestorePlan,
+    replay: &Replay,
+    keys: &Keys,
+    progress: ProgressFn<'_>,
+) -> Result<(Changes, Spool)> {
+    let work_dir = plan.work_dir.clone();
+    let spools = tokio::task::spawn_blocking(move || {
+        let deltas = Spool::create(&work_dir)?;
+        Ok::<_, Error>((deltas, Spool::create(&work_dir)?))
+    });
+    let (deltas, result) = spools.await??;
+    let changes = replay::fetch(vault, plan, replay, (keys, deltas), progress).await?;
+    Ok((changes, result))
+}
+
 /// Walks and hashes the content on one thread and builds from it on another.
 fn check_and_build(
     file: &EtcdFile<SpoolReader>,
-    manifest: &Manifest,
     plan: &RestorePlan,
     staging: Staging,
+    check: impl FnOnce() -> Result<Checked> + Send,
 ) -> Result<Restored> {
     let (checked, built) = thread::scope(|scope| {
-        let checked = scope.spawn(|| check_content(file, manifest));
+        let checked = scope.spawn(check);
         let built = build::build(file, plan, staging.path());
         (checked.join(), built)
     });
     // Damage explains whatever else went wrong.
-    checked.map_err(|_panic| Error::Worker {
+    let checked = checked.map_err(|_panic| Error::Worker {
         reason: "the checking thread panicked".to_owned(),
     })??;
     let cluster_id = built?;
@@ -130,9 +170,9 @@ fn check_and_build(
         written: plan.write.clone(),
         cluster_id,
         revision: plan.revision_after,
-        hash_kv: manifest.content.hash_kv,
-        keys: manifest.content.keys,
-        bytes: manifest.content.bytes,
+        hash_kv: checked.hash_kv,
+        keys: checked.keys,
+        bytes: plan.bytes,
     })
 }
 
@@ -197,7 +237,10 @@ fn check_target(plan: &RestorePlan) -> Result<()> {
         .bytes
         .saturating_mul(copies)
         .saturating_add(plan.bytes / 10);
+    // A replay spools the backup, the changes, and both as one.
+    let spools = if plan.replay.is_some() { 2 } else { 1 };
     let spooled = plan.bytes.saturating_add(plan.bytes / 1000);
+    let spooled = spooled.saturating_mul(spools);
     let (target_space, work_space) = (space(parent)?, space(&plan.work_dir)?);
     if target_space.device == work_space.device {
         return target_space.require(parent, built.saturating_add(spooled));
@@ -262,14 +305,15 @@ async fn read_manifest(
     Ok(signed.record)
 }
 
+/// What a check found.
+struct Checked {
+    hash_kv: u32,
+    keys: u64,
+}
+
 /// Every page walked, and the hash of the manifest recomputed.
-fn check_content(file: &EtcdFile<SpoolReader>, manifest: &Manifest) -> Result<()> {
-    let survey = file.survey(|_pair| ());
-    if let Some(problem) = survey.report.problems.first() {
-        return Err(inspect::unreadable(problem));
-    }
-    let found = survey.content;
-    let hash = found.map_err(|error| inspect::unreadable(&error))?.hash;
+fn check_content(file: &EtcdFile<SpoolReader>, manifest: &Manifest) -> Result<Checked> {
+    let (hash, checked) = walk(file)?;
     let content = &manifest.content;
     let found = (hash.hash, hash.hash_revision, hash.compact_revision);
     let expected = (content.hash_kv, content.revision, content.compact_revision);
@@ -280,5 +324,26 @@ fn check_content(file: &EtcdFile<SpoolReader>, manifest: &Manifest) -> Result<()
             ),
         });
     }
-    Ok(())
+    Ok(checked)
+}
+
+/// Every page walked, and the result of a replay compared with what the source said.
+fn check_replayed(file: &EtcdFile<SpoolReader>, changes: &Changes) -> Result<Checked> {
+    let (_, checked) = walk(file)?;
+    changes.check(file)?;
+    Ok(checked)
+}
+
+fn walk(file: &EtcdFile<SpoolReader>) -> Result<(HashKv, Checked)> {
+    let survey = file.survey(|_pair| ());
+    if let Some(problem) = survey.report.problems.first() {
+        return Err(inspect::unreadable(problem));
+    }
+    let content = survey.content;
+    let content = content.map_err(|error| inspect::unreadable(&error))?;
+    let checked = Checked {
+        hash_kv: content.hash.hash,
+        keys: content.status.client_key,
+    };
+    Ok((content.hash, checked))
 }

@@ -100,6 +100,14 @@ impl Spool {
 
     /// Reads one part back as it was written, and removes it.
     pub(crate) fn take(&self, index: usize) -> Result<Vec<u8>> {
+        let plain = self.read(index)?;
+        let path = self.path(index);
+        fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        Ok(plain)
+    }
+
+    /// Reads one part back as it was written.
+    pub(crate) fn read(&self, index: usize) -> Result<Vec<u8>> {
         let path = self.path(index);
         let sealed = fs::read(&path).map_err(Error::io("read", &path))?;
         let mut plain = Vec::with_capacity(sealed.len());
@@ -112,7 +120,6 @@ impl Spool {
             let opened = self.open(sealed.to_vec(), (index, block), is_last);
             plain.extend_from_slice(&opened.map_err(Error::io("open", &path))?);
         }
-        fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         Ok(plain)
     }
 

@@ -11,12 +11,14 @@
 //! `max_deletions` at once.
 
 mod bucket;
+mod deltas;
 mod guard;
 mod plan;
 mod policy;
 mod reason;
 mod simulate;
 
+pub use deltas::{DeltaFact, released_deltas};
 pub use guard::{Listing, Refusal, RetentionInput};
 pub use plan::{Decision, RetentionPlan, Verdict};
 pub use policy::RetentionPolicy;

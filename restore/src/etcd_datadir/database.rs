@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::io::Write;
 
 use holdfast_store::bolt::{Bucket, Measure, Plan, ReadAt, WriteError, Writer};
 use holdfast_store::etcd_file::{ConfState, EtcdFile};
 use holdfast_store::mvcc::Revision;
 
 use super::cluster::Identified;
-use super::files::{NewFile, SyncingFile};
+use super::files::NewFile;
 use super::{DataDirPlan, TERM, bumped_revision, content_error};
 use crate::error::{Error, Result};
 
@@ -42,12 +43,12 @@ pub(super) struct Content {
 }
 
 /// Either pass over the content.
-trait Target {
+pub(crate) trait Pass {
     fn bucket(&mut self, name: &[u8]) -> Result<(), WriteError>;
     fn entry(&mut self, key: &[u8], value: &[u8]) -> Result<(), WriteError>;
 }
 
-impl Target for Measure {
+impl Pass for Measure {
     fn bucket(&mut self, name: &[u8]) -> Result<(), WriteError> {
         Measure::bucket(self, name)
     }
@@ -57,7 +58,7 @@ impl Target for Measure {
     }
 }
 
-impl Target for Writer<SyncingFile<'_>> {
+impl<W: Write> Pass for Writer<W> {
     fn bucket(&mut self, name: &[u8]) -> Result<(), WriteError> {
         Writer::bucket(self, name)
     }
@@ -145,7 +146,7 @@ impl Content {
         })
     }
 
-    fn feed<R: ReadAt, T: Target>(
+    fn feed<R: ReadAt, T: Pass>(
         &self,
         source: &EtcdFile<R>,
         target: &mut T,
@@ -168,7 +169,7 @@ impl Content {
 }
 
 /// Feeds a bucket in key order, with the overlay's entries in place of or beside its own.
-fn merge<R: ReadAt, T: Target>(
+fn merge<R: ReadAt, T: Pass>(
     bucket: Option<Bucket<'_, R>>,
     overlay: &Overlay,
     target: &mut T,

@@ -17,6 +17,7 @@ use holdfast_store::datadir::identity::{ClusterId, MemberId};
 use holdfast_store::etcd_file::EtcdFile;
 
 pub use cluster::{NewCluster, NewMember};
+pub(crate) use database::Pass;
 
 use crate::error::{Error, Result};
 use crate::plan::REVISION_MAX;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use holdfast_policies::{ByteSize, Level};
 
-use super::{Bump, PassedOver, RestorePlan, Target};
+use super::{Bump, PassedOver, Replay, RestorePlan, Target};
 use crate::vault::{Backup, Catalog};
 
 /// What a person should know before going on.
@@ -83,6 +83,19 @@ impl fmt::Display for Target {
     }
 }
 
+impl fmt::Display for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let deltas = if self.count == 1 { "delta" } else { "deltas" };
+        write!(
+            f,
+            "{} {deltas} after it, to revision {} of {}",
+            self.count,
+            self.upto,
+            self.until.format("%Y-%m-%d %H:%M:%S UTC")
+        )
+    }
+}
+
 fn passed_over(f: &mut fmt::Formatter<'_>, plan: &RestorePlan, newer: &PassedOver) -> fmt::Result {
     let why = match (newer.is_damaged, newer.level) {
         (true, _) => "damaged".to_owned(),
@@ -122,6 +135,9 @@ impl fmt::Display for RestorePlan {
             self.time.format("%Y-%m-%d %H:%M:%S UTC")
         )?;
         writeln!(f, "  size       {size} ({stored} in the vault)")?;
+        if let Some(replay) = &self.replay {
+            writeln!(f, "  changes    {replay}")?;
+        }
         let latest = self.passed_over.iter().rfind(|one| !one.is_damaged);
         for newer in &self.passed_over {
             passed_over(f, self, newer)?;

@@ -17,6 +17,7 @@ use crate::manifest::{SourceHash, SourceRecord};
 pub use buffer::Overflow;
 pub use bundled::BundledSource;
 pub use cluster::ClusterSource;
+pub(crate) use etcd::{Dialled, answered};
 pub use etcd::{ENDPOINTS_MAX, EtcdSource, EtcdSpec, TlsSpec, UserSpec};
 pub use file::FileSource;
 pub(crate) use trailer::TrailerCheck;

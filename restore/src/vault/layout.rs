@@ -11,6 +11,8 @@
 //! clusters/NAME/ledger/REVISION-DIGEST.json       revisions observed
 //! clusters/NAME/drills/ID.json                    drill reports
 //! clusters/NAME/claims/GENERATION.json             who writes backups from a generation on
+//! clusters/NAME/deltas/GENERATION/NUMBER           changes after a revision up to another
+//! clusters/NAME/deltas/GENERATION/released-NUMBER.json    what of them was let go
 //! clusters/NAME/uses/ID/READER-UUID-N.json        marks of those who read a backup now
 //! ```
 
@@ -82,6 +84,8 @@ pub enum Folder {
     Uses,
     /// Generations taken.
     Claims,
+    /// Changes between backups.
+    Deltas,
 }
 
 impl Folder {
@@ -97,6 +101,7 @@ impl Folder {
             Self::Drills => "drills",
             Self::Uses => "uses",
             Self::Claims => "claims",
+            Self::Deltas => "deltas",
         }
     }
 
@@ -185,6 +190,44 @@ pub(crate) fn claim(cluster: &ClusterName, generation: Generation) -> ObjectName
         generation.0
     ))
 }
+
+/// A delta.
+pub fn delta(cluster: &ClusterName, generation: Generation, number: u64) -> ObjectName {
+    ObjectName(format!(
+        "{}/{:020}/{number:012}",
+        Folder::Deltas.of(cluster),
+        generation.0
+    ))
+}
+
+/// The generation and the number that a delta's name claims.
+pub(crate) fn delta_place(name: &ObjectName) -> Option<(Generation, u64)> {
+    let (run, digits) = (name.folder_name(), name.file_name());
+    let (generation, number) = (run.parse().ok()?, digits.parse().ok()?);
+    let is_canonical = format!("{generation:020}") == run && format!("{number:012}") == digits;
+    is_canonical.then_some((Generation(generation), number))
+}
+
+/// A record of deltas let go.
+pub(crate) fn delta_release(
+    cluster: &ClusterName,
+    generation: Generation,
+    through: u64,
+) -> ObjectName {
+    ObjectName(format!(
+        "{}/{:020}/{RELEASED}{through:012}.json",
+        Folder::Deltas.of(cluster),
+        generation.0
+    ))
+}
+
+/// Whether a name in the folder of deltas is that of a release record.
+pub(crate) fn is_delta_release(name: &ObjectName) -> bool {
+    name.file_name().starts_with(RELEASED)
+}
+
+/// How the names of such records begin.
+const RELEASED: &str = "released-";
 
 /// A mark of a reader.
 pub(crate) fn usage(

@@ -16,7 +16,9 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures::TryStreamExt as _;
 use holdfast_policies::ClusterName;
-use object_store::{GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, path};
+use object_store::{
+    GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, path,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -347,6 +349,21 @@ impl<Mode> Vault<Mode> {
             });
         }
         found.bytes().await.map_err(failed("read", name))
+    }
+
+    /// The first `length` bytes of an object, or all of it when it is shorter.
+    pub async fn get_start(&self, name: &ObjectName, length: u64) -> Result<Bytes> {
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(0..length)),
+            ..GetOptions::default()
+        };
+        match self.store.get_opts(&self.path(name), options).await {
+            Ok(found) => found.bytes().await.map_err(failed("read", name)),
+            Err(object_store::Error::NotFound { .. }) => Err(Error::ObjectMissing {
+                object: name.to_string(),
+            }),
+            Err(error) => Err(failed("read", name)(error)),
+        }
     }
 
     /// The object's size in bytes; `None` when it is not there.

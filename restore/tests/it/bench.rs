@@ -112,9 +112,15 @@ impl Bench {
 
     /// The same vault seen through another object store.
     pub(crate) async fn through(&self, store: Arc<dyn ObjectStore>) -> Vault<ReadWrite> {
-        Vault::from_store(store, "", "test".to_owned())
-            .await
-            .unwrap()
+        self.try_through(store).await.unwrap()
+    }
+
+    /// The same, where that store may fail.
+    pub(crate) async fn try_through(
+        &self,
+        store: Arc<dyn ObjectStore>,
+    ) -> Result<Vault<ReadWrite>, Error> {
+        Vault::from_store(store, "", "test".to_owned()).await
     }
 
     pub(crate) fn work_dir(&self) -> PathBuf {

@@ -68,9 +68,17 @@ impl<R: ReadAt> EtcdFile<R> {
 
     /// HashKV at `revision` (0: the newest), as etcdutl computes it once a compaction is done.
     pub fn hash_kv(&self, revision: i64) -> Result<HashKv, Error> {
+        self.hash_kv_behind(revision, self.compact_revision()?)
+    }
+
+    /// As [`EtcdFile::hash_kv`], as if compacted at `compact_revision`, which is not before the
+    /// file's own compaction: what a member answers that has compacted more since.
+    pub fn hash_kv_behind(&self, revision: i64, compact_revision: i64) -> Result<HashKv, Error> {
         let current_revision = self.revision()?;
-        let compact_revision = self.compact_revision()?;
         let hash_revision = self.readable(revision)?;
+        if compact_revision < self.compact_revision()? {
+            return Err(Error::Compacted);
+        }
         let keep = self.keep_for_hash(compact_revision, hash_revision)?;
         let mut hasher = KvHasher::new(compact_revision, hash_revision, &keep);
         self.for_each_row(|row, key, value| {

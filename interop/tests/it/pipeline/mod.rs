@@ -6,6 +6,7 @@ mod bumped;
 mod daily;
 mod damage;
 mod doctor;
+mod following;
 mod kills;
 mod round_trip;
 mod stage;

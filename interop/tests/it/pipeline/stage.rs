@@ -8,10 +8,11 @@ use holdfast_interop::peers::Peers;
 use holdfast_interop::s3::{ACCESS_KEY, S3, SECRET_KEY};
 use holdfast_interop::wait;
 use holdfast_policies::{ClusterName, Level, SnapshotId};
+use holdfast_restore::delta::run::{self, Runs};
 use holdfast_restore::vault::{S3Credentials, S3Spec};
 use holdfast_restore::{
     CaptureOptions, Captured, Catalog, Identities, Keys, Pick, Proof, ReadBack, ReadOnly,
-    ReadWrite, RestoreOptions, Restored, Sealer, Signer, Source, Trust, Vault, VaultSpec,
+    ReadWrite, RestoreOptions, Restored, Sealer, Signer, Source, Trust, Upto, Vault, VaultSpec,
 };
 use tempfile::TempDir;
 
@@ -112,6 +113,31 @@ impl Stage {
         })
     }
 
+    /// Who seals and who signs.
+    pub(crate) fn writers(&self) -> (&Sealer, &Signer) {
+        (&self.sealer, &self.signer)
+    }
+
+    /// The vault itself.
+    pub(crate) fn vault(&self) -> &Vault<ReadWrite> {
+        &self.vault
+    }
+
+    /// The changes in the vault.
+    pub(crate) async fn runs(&self) -> Result<Runs> {
+        let catalog = self.catalog().await?;
+        Ok(run::survey(&self.vault, &catalog, &self.trust()).await?)
+    }
+
+    /// Plans and carries out a restore with the changes after a backup.
+    pub(crate) async fn replay(&self, upto: Upto, options: &RestoreOptions) -> Result<Restored> {
+        let (catalog, runs) = (self.catalog().await?, self.runs().await?);
+        let plan = holdfast_restore::plan_replay(&catalog, &runs, upto, options)?;
+        let vault = self.read_only().await?;
+        let silent = &holdfast_restore::progress::silent;
+        Ok(holdfast_restore::rebuild(&vault, &plan, &self.keys()?, silent).await?)
+    }
+
     fn trust(&self) -> Trust {
         Trust::in_keys([self.signer.verifier()])
     }
@@ -192,6 +218,6 @@ pub(crate) fn leftovers(target: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-fn now() -> DateTime<Utc> {
+pub(crate) fn now() -> DateTime<Utc> {
     DateTime::from(wait::clock())
 }

@@ -5,22 +5,26 @@ use std::path::Path;
 
 use holdfast_proto::etcd::rpc;
 use holdfast_proto::etcd::rpc::auth_client::AuthClient;
+use holdfast_proto::etcd::rpc::lease_client::LeaseClient;
 use holdfast_proto::etcd::rpc::maintenance_client::MaintenanceClient;
+use holdfast_proto::etcd::rpc::watch_client::WatchClient;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use zeroize::Zeroizing;
 
 use super::{CALL_TIMEOUT, EtcdSpec, HASH_TIMEOUT, TlsSpec, UserSpec};
 use crate::error::{Error, Result};
+use crate::manifest::SourceRecord;
 
 /// A member that answered.
-pub(super) struct Dialled {
-    pub(super) endpoint: String,
+pub(crate) struct Dialled {
+    pub(crate) endpoint: String,
     pub(super) maintenance: MaintenanceClient<Channel>,
+    channel: Channel,
     token: Option<MetadataValue<Ascii>>,
-    pub(super) cluster_id: u64,
+    pub(crate) cluster_id: u64,
     pub(super) member_id: u64,
-    pub(super) revision: i64,
+    pub(crate) revision: i64,
     pub(super) version: String,
     pub(super) db_size: i64,
     pub(super) is_leader: bool,
@@ -38,12 +42,41 @@ pub(super) struct ToldHash {
 
 impl Dialled {
     /// A request with this member's token.
-    pub(super) fn request<T>(&self, message: T) -> tonic::Request<T> {
+    pub(crate) fn request<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
         if let Some(token) = &self.token {
             request.metadata_mut().insert("token", token.clone());
         }
         request
+    }
+
+    /// What a backup or a delta says of where it came from.
+    pub(crate) fn record(&self) -> SourceRecord {
+        SourceRecord {
+            kind: "etcd".to_owned(),
+            endpoint: self.endpoint.clone(),
+            cluster_id: Some(format!("{:x}", self.cluster_id)),
+            member_id: Some(format!("{:x}", self.member_id)),
+            server_version: Some(self.version.clone()),
+        }
+    }
+
+    /// A client for watches, over the same connection.
+    pub(crate) fn watch(&self, message_bytes_max: usize) -> WatchClient<Channel> {
+        WatchClient::new(self.channel.clone()).max_decoding_message_size(message_bytes_max)
+    }
+
+    /// Granted time to live of a lease in seconds; `None` when there is no such lease.
+    pub(crate) async fn granted_ttl(&self, id: i64) -> Result<Option<i64>> {
+        let request = self.request(rpc::LeaseTimeToLiveRequest { id, keys: false });
+        let mut client = LeaseClient::new(self.channel.clone());
+        let answer = tokio::time::timeout(CALL_TIMEOUT, client.lease_time_to_live(request))
+            .await
+            .map_err(|_elapsed| silent(&self.endpoint))?
+            .map_err(|status| answered(&self.endpoint, &status))?
+            .into_inner();
+        // A lease that is gone is answered with a time of -1.
+        Ok((answer.ttl > 0 && answer.granted_ttl > 0).then_some(answer.granted_ttl))
     }
 
     pub(super) async fn hash_kv(&mut self, revision: i64) -> Result<ToldHash> {
@@ -104,7 +137,8 @@ pub(super) async fn dial(spec: &EtcdSpec, endpoint: &str) -> Result<Dialled> {
     };
     let mut member = Dialled {
         endpoint: endpoint.to_owned(),
-        maintenance: MaintenanceClient::new(channel),
+        maintenance: MaintenanceClient::new(channel.clone()),
+        channel,
         token,
         cluster_id: 0,
         member_id: 0,
@@ -218,7 +252,7 @@ async fn authenticate(
 }
 
 /// An error status as an error.
-pub(super) fn answered(endpoint: &str, status: &tonic::Status) -> Error {
+pub(crate) fn answered(endpoint: &str, status: &tonic::Status) -> Error {
     Error::Source {
         endpoint: endpoint.to_owned(),
         reason: format!("{:?}: {}", status.code(), status.message()),

@@ -14,10 +14,10 @@ use holdfast_proto::etcd::rpc;
 use serde::{Deserialize, Serialize};
 
 use self::agree::{Answer, Choice};
-use self::dial::Dialled;
+pub(crate) use self::dial::{Dialled, answered};
 use super::{ObservedRevision, SnapshotStream, Source};
 use crate::error::{Error, Result};
-use crate::manifest::{SourceHash, SourceRecord};
+use crate::manifest::SourceHash;
 
 /// Most endpoints of one cluster.
 pub const ENDPOINTS_MAX: usize = 32;
@@ -137,6 +137,27 @@ impl EtcdSource {
             (endpoint.clone(), dial::dial(&self.spec, endpoint).await)
         });
         futures::future::join_all(dials).await
+    }
+
+    /// The member whose changes are followed: one that may be read, not the leader if another is as
+    /// new.
+    pub(crate) async fn member_to_follow(&self) -> Result<Dialled> {
+        let (mut members, mut reasons) = split(self.dial_all().await);
+        refuse_mixed_clusters(&members)?;
+        let newest = members.iter().map(|member| member.revision).max();
+        let newest = newest.unwrap_or(0);
+        members.retain(
+            |member| match member.refusal(newest, self.spec.lag_revisions_max) {
+                Some(reason) => {
+                    reasons.push(format!("{}: {reason}", member.endpoint));
+                    false
+                }
+                None => true,
+            },
+        );
+        members.sort_by_key(|member| (std::cmp::Reverse(member.revision), member.is_leader));
+        let first = members.into_iter().next();
+        first.ok_or(Error::NoUsableMember { reasons })
     }
 
     async fn hash_all(members: &mut [Dialled], revision: i64) -> Vec<Answer> {
@@ -291,17 +312,11 @@ async fn open_stream(
     let opened = tokio::time::timeout(idle, member.maintenance.snapshot(request)).await;
     let messages = match opened {
         Ok(Ok(response)) => response.into_inner(),
-        Ok(Err(status)) => return Err(dial::answered(&endpoint, &status)),
+        Ok(Err(status)) => return Err(answered(&endpoint, &status)),
         Err(_elapsed) => return Err(Error::Stalled { endpoint, idle }),
     };
     Ok(SnapshotStream {
-        source: SourceRecord {
-            kind: "etcd".to_owned(),
-            endpoint: endpoint.clone(),
-            cluster_id: Some(format!("{:x}", member.cluster_id)),
-            member_id: Some(format!("{:x}", member.member_id)),
-            server_version: Some(member.version.clone()),
-        },
+        source: member.record(),
         divergent: choice.divergent,
         expected_bytes: u64::try_from(member.db_size).ok(),
         chunks: stream::chunks(messages, endpoint, pace).boxed(),

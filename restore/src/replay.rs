@@ -1,0 +1,371 @@
+//! Replay: a backup's content and the changes after it become the content at a later revision.
+//!
+//! Offline: no server, no leases that run out, no permissions. The rows of the deltas go behind the
+//! backup's own into a new database file, in a sealed spool. Rows that the backup has already are
+//! skipped, so a delta that began before it does no harm. What the source said of its content at
+//! the time is compared with the result.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
+use holdfast_proto::etcd::lease;
+use holdfast_store::bolt::{Measure, ReadAt, Writer};
+use holdfast_store::etcd_file::EtcdFile;
+use holdfast_store::mvcc::RowKey;
+use prost::Message as _;
+
+use crate::delta::rows::{self, Item};
+use crate::delta::{DELTA_BYTES_MAX, Head, Predecessor};
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::etcd_datadir::Pass;
+use crate::inspect::unreadable;
+use crate::key::Keys;
+use crate::manifest::SourceHash;
+use crate::part::{PART_BYTES, length_of};
+use crate::plan::{Replay, RestorePlan};
+use crate::progress::{Phase, Progress, ProgressFn};
+use crate::spool::{Spool, SpoolReader};
+use crate::vault::{ReadOnly, Vault, layout};
+
+/// Deltas read at once.
+const READS_MAX: usize = 8;
+
+/// The buckets that change.
+const KEY: &[u8] = b"key";
+const LEASE: &[u8] = b"lease";
+
+/// What the source said of its content at a revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Told {
+    revision: i64,
+    compact_revision: i64,
+    hash: u32,
+}
+
+/// The changes of a plan, checked, in a sealed spool.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    spool: Spool,
+    ranges: Vec<(i64, i64)>,
+    upto: i64,
+    told: Option<Told>,
+}
+
+/// Reads the deltas of a plan and checks them as a chain.
+pub(crate) async fn fetch(
+    vault: &Vault<ReadOnly>,
+    plan: &RestorePlan,
+    replay: &Replay,
+    (keys, spool): (&Keys, Spool),
+    progress: ProgressFn<'_>,
+) -> Result<Changes> {
+    let spool = Arc::new(spool);
+    let numbers = replay.first..replay.first.saturating_add(replay.count);
+    let reads: Vec<BoxFuture<'_, Result<Head>>> = numbers
+        .zip(0_usize..)
+        .map(|(number, index)| {
+            let spool = Arc::clone(&spool);
+            read(vault, (plan, replay), (number, index), keys, spool).boxed()
+        })
+        .collect();
+    let mut heads = futures::stream::iter(reads).buffered(READS_MAX);
+    let mut ranges = Vec::new();
+    let (mut before, mut told, mut done) = (None::<(Digest, i64)>, None, 0_u64);
+    while let Some(head) = heads.next().await {
+        let head = head?;
+        let record = &head.record;
+        if let Some((digest, to)) = before
+            && (record.predecessor != Predecessor::Delta(digest) || record.from != to)
+        {
+            let object = layout::delta(&plan.cluster, replay.generation, record.number);
+            return Err(Error::malformed(
+                object.as_str(),
+                "does not follow the delta before it",
+            ));
+        }
+        before = Some((head.digest, record.to));
+        ranges.push((record.from, record.to));
+        told = told_by(record.to, &record.source_hash, replay.upto).or(told);
+        done = done.saturating_add(record.part.plain_bytes);
+        progress(Progress {
+            phase: Phase::Fetching,
+            done,
+            total: Some(replay.bytes),
+        });
+    }
+    drop(heads);
+    let last = before.map_or(Digest::of(&[]), |(digest, _)| digest);
+    if last != replay.last {
+        return Err(Error::DigestMismatch {
+            object: "the last delta".to_owned(),
+            expected: replay.last,
+            actual: last,
+        });
+    }
+    let spool = Arc::into_inner(spool).ok_or_else(|| Error::Worker {
+        reason: "a reader of deltas is left over".to_owned(),
+    })?;
+    Ok(Changes {
+        spool,
+        ranges,
+        upto: replay.upto,
+        told,
+    })
+}
+
+fn told_by(to: i64, told: &SourceHash, upto: i64) -> Option<Told> {
+    match told {
+        SourceHash::Told {
+            hash,
+            revision,
+            compact_revision,
+            ..
+        } if *revision == to && to <= upto => Some(Told {
+            revision: to,
+            compact_revision: *compact_revision,
+            hash: *hash,
+        }),
+        _ => None,
+    }
+}
+
+/// Reads one delta, checks all of it, and keeps its payload.
+async fn read(
+    vault: &Vault<ReadOnly>,
+    (plan, replay): (&RestorePlan, &Replay),
+    (number, index): (u64, usize),
+    keys: &Keys,
+    spool: Arc<Spool>,
+) -> Result<Head> {
+    let name = layout::delta(&plan.cluster, replay.generation, number);
+    let object = vault.get(&name, DELTA_BYTES_MAX).await?;
+    let head = Head::read(name.as_str(), &object, &keys.trust)?;
+    let record = &head.record;
+    let place = (&record.cluster, record.generation, record.number);
+    if place != (&plan.cluster, replay.generation, number) {
+        return Err(Error::malformed(name.as_str(), "is of another place"));
+    }
+    let key = head.key(keys)?;
+    tokio::task::spawn_blocking(move || {
+        let payload = head.open(name.as_str(), &object, &key)?;
+        let range = (head.record.from, head.record.to);
+        rows::read(name.as_str(), &payload, range, |_item| Ok(()))?;
+        spool.write(index, &payload)?;
+        Ok(head)
+    })
+    .await?
+}
+
+impl Changes {
+    /// Every row after `base` and up to the wanted revision, in order, and every lease.
+    fn each<F>(&self, base: i64, mut visit: F) -> Result<()>
+    where
+        F: FnMut(Item<'_>) -> Result<()>,
+    {
+        for (index, range) in self.ranges.iter().enumerate() {
+            let payload = self.spool.read(index)?;
+            rows::read("delta", &payload, *range, |item| match item {
+                Item::Row { row, .. }
+                    if !(base < row.revision.main && row.revision.main <= self.upto) =>
+                {
+                    Ok(())
+                }
+                Item::Time { .. } => Ok(()),
+                item => visit(item),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Replays them onto `base` into a new file in `spool`. Blocks.
+    pub(crate) fn onto<R: ReadAt>(
+        &self,
+        base: &EtcdFile<R>,
+        spool: Spool,
+    ) -> Result<EtcdFile<SpoolReader>> {
+        let failed = |error: holdfast_store::bolt::WriteError| unreadable(&error);
+        let content = Content::of(base, self)?;
+        let mut measure = Measure::with_page_size(base.bolt().page_size()).map_err(failed)?;
+        content.feed(base, self, &mut measure)?;
+        let plan = measure.finish().map_err(failed)?;
+        let bytes = plan.size();
+        let sink = SpoolSink {
+            spool: &spool,
+            part: Vec::with_capacity(PART_BYTES),
+            index: 0,
+        };
+        let mut writer = Writer::new(plan, sink).map_err(failed)?;
+        content.feed(base, self, &mut writer)?;
+        let mut sink = writer.finish().map_err(failed)?;
+        sink.flush_part().map_err(|error| unreadable(&error))?;
+        let reader = spool.into_reader(bytes, length_of(PART_BYTES));
+        EtcdFile::open(reader).map_err(|error| unreadable(&error))
+    }
+
+    /// The result against the wanted revision and what the source said. Blocks.
+    pub(crate) fn check<R: ReadAt>(&self, file: &EtcdFile<R>) -> Result<()> {
+        let revision = file.revision().map_err(|error| unreadable(&error))?;
+        let refused = |reason: String| Err(Error::RebuildMismatch { reason });
+        if revision != self.upto {
+            return refused(format!("replayed to {revision}, not to {}", self.upto));
+        }
+        let Some(told) = self.told else {
+            return Ok(());
+        };
+        let found = file.hash_kv_behind(told.revision, told.compact_revision);
+        let hash = found.map_err(|error| unreadable(&error))?.hash;
+        if hash != told.hash {
+            return refused(format!(
+                "after the replay HashKV at revision {} is {hash}, the source said {}",
+                told.revision, told.hash
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What the new file holds beside the rows of both.
+struct Content {
+    buckets: Vec<Vec<u8>>,
+    /// Leases that the backup does not have.
+    leases: BTreeMap<[u8; 8], Vec<u8>>,
+    base: i64,
+}
+
+impl Content {
+    fn of<R: ReadAt>(base: &EtcdFile<R>, changes: &Changes) -> Result<Self> {
+        let bolt = base.bolt();
+        let names = bolt.buckets().map_err(|error| unreadable(&error))?;
+        let mut buckets: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
+        for needed in [KEY, LEASE] {
+            if !buckets.iter().any(|name| name == needed) {
+                buckets.push(needed.to_vec());
+            }
+        }
+        buckets.sort_unstable();
+        let revision = base.newest_revision().map_err(|error| unreadable(&error))?;
+        let mut leases = BTreeMap::new();
+        changes.each(revision, |item| {
+            if let Item::Lease { id, ttl } = item {
+                let record = lease::Lease {
+                    id,
+                    ttl,
+                    remaining_ttl: 0,
+                };
+                leases.insert(id.to_be_bytes(), record.encode_to_vec());
+            }
+            Ok(())
+        })?;
+        if let Some(bucket) = bolt.bucket(LEASE).map_err(|error| unreadable(&error))? {
+            let mut cursor = bucket.cursor();
+            while let Some(entry) = cursor.advance().map_err(|error| unreadable(&error))? {
+                if let Ok(id) = <[u8; 8]>::try_from(entry.key) {
+                    leases.remove(&id);
+                }
+            }
+        }
+        Ok(Self {
+            buckets,
+            leases,
+            base: revision,
+        })
+    }
+
+    fn feed<R: ReadAt, P: Pass>(
+        &self,
+        base: &EtcdFile<R>,
+        changes: &Changes,
+        pass: &mut P,
+    ) -> Result<()> {
+        for name in &self.buckets {
+            pass.bucket(name).map_err(|error| unreadable(&error))?;
+            let mut leases = self.leases.iter().peekable();
+            let bucket = base
+                .bolt()
+                .bucket(name)
+                .map_err(|error| unreadable(&error))?;
+            if let Some(bucket) = bucket {
+                let mut cursor = bucket.cursor();
+                while let Some(entry) = cursor.advance().map_err(|error| unreadable(&error))? {
+                    if entry.is_bucket {
+                        return Err(Error::Content {
+                            reason: "a bucket inside a bucket".to_owned(),
+                        });
+                    }
+                    while name == LEASE
+                        && let Some((id, record)) =
+                            leases.next_if(|(id, _)| id.as_slice() < entry.key)
+                    {
+                        put(pass, id, record)?;
+                    }
+                    put(pass, entry.key, entry.value)?;
+                }
+            }
+            if name == LEASE {
+                leases.try_for_each(|(id, record)| put(pass, id, record))?;
+            }
+            if name == KEY {
+                changes.each(self.base, |item| match item {
+                    Item::Row { row, record } => put_row(pass, row, record),
+                    _ => Ok(()),
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn put<P: Pass>(pass: &mut P, key: &[u8], value: &[u8]) -> Result<()> {
+    pass.entry(key, value).map_err(|error| unreadable(&error))
+}
+
+fn put_row<P: Pass>(pass: &mut P, row: RowKey, record: &[u8]) -> Result<()> {
+    if row.is_tombstone {
+        put(pass, &row.revision.encode_tombstone(), record)
+    } else {
+        put(pass, &row.revision.encode(), record)
+    }
+}
+
+/// Writes a file into a spool, part by part.
+struct SpoolSink<'a> {
+    spool: &'a Spool,
+    part: Vec<u8>,
+    index: usize,
+}
+
+impl SpoolSink<'_> {
+    fn flush_part(&mut self) -> io::Result<()> {
+        if self.part.is_empty() {
+            return Ok(());
+        }
+        let written = self.spool.write(self.index, &self.part);
+        written.map_err(|error| match error {
+            Error::Io { source, .. } => source,
+            other => io::Error::other(other),
+        })?;
+        self.index += 1;
+        self.part.clear();
+        Ok(())
+    }
+}
+
+impl Write for SpoolSink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = PART_BYTES.saturating_sub(self.part.len());
+        let taken = bytes.get(..room.min(bytes.len())).unwrap_or_default();
+        self.part.extend_from_slice(taken);
+        if self.part.len() >= PART_BYTES {
+            self.flush_part()?;
+        }
+        Ok(taken.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

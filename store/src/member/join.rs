@@ -93,9 +93,11 @@ pub(super) async fn is_running(cluster: &NewCluster, dialers: &Dialers) -> bool 
 /// The members that the other members of the described cluster know, with their peer URLs.
 pub(super) async fn members_elsewhere(
     cluster: &NewCluster,
-    dialer: &Arc<dyn PeerDialer>,
+    dialers: &Dialers,
 ) -> Vec<(u64, Vec<String>)> {
-    let running = running_elsewhere(cluster, dialer).await.unwrap_or_default();
+    let running = running_elsewhere(cluster, dialers)
+        .await
+        .unwrap_or_default();
     let ours = running.into_iter().filter(|(_, told)| told.is_ours);
     let members = ours.flat_map(|(_, told)| told.members);
     let by_id: BTreeMap<u64, Vec<String>> = members

@@ -141,7 +141,7 @@ pub(super) async fn is_cluster_running(options: &MemberOptions) -> bool {
 
 /// The members of the running cluster, as those say that the options name.
 pub(super) async fn members_elsewhere(options: &MemberOptions) -> Vec<(u64, Vec<String>)> {
-    join::members_elsewhere(&cluster_of(options), &options.peer_dialer).await
+    join::members_elsewhere(&cluster_of(options), &options.dialers()).await
 }
 
 /// The data directory, and whose it is.

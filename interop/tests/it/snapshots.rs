@@ -1,6 +1,7 @@
 //! Snapshots cross over both ways: what one program saved the other restores and serves.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::{Context as _, Result};
 use holdfast_interop::client::{Client, limited};
@@ -20,6 +21,11 @@ const CALLS: usize = 300;
 
 /// Gives `server` a random history and further keys, and tells its revision.
 pub(crate) async fn fill(server: &Server, seed: u64) -> Result<i64> {
+    fill_behind(server, seed, &AtomicI64::new(i64::MAX)).await
+}
+
+/// The same, with no compaction beyond what `read` says that a reader has.
+pub(crate) async fn fill_behind(server: &Server, seed: u64, read: &AtomicI64) -> Result<i64> {
     let mut client = Client::connect(&server.endpoint()).await?;
     let mut calls = Calls::new(seed);
     for _ in 0..CALLS {
@@ -35,6 +41,7 @@ pub(crate) async fn fill(server: &Server, seed: u64) -> Result<i64> {
             Call::Txn(call) => header(client.kv.txn(limited(Request::new(call))).await, |a| {
                 a.header
             }),
+            Call::Compact(call) if call.revision > read.load(Ordering::Relaxed) => None,
             Call::Compact(call) => {
                 header(client.kv.compact(limited(Request::new(call))).await, |a| {
                     a.header

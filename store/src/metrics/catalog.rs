@@ -35,6 +35,15 @@ pub struct Metric {
     pub labels: &'static str,
 }
 
+impl Metric {
+    /// Whether a member that is alone has none of it, as in etcd: each is of another member.
+    pub fn is_of_other_members(&self) -> bool {
+        let is_of_one = self.labels == "To" || self.labels == "From";
+        let is_link = self.labels == "Local, Remote" && self.name != "etcd_network_known_peers";
+        is_of_one || is_link
+    }
+}
+
 const fn metric(
     name: &'static str,
     kind: Kind,

@@ -17,8 +17,9 @@ use super::triggers::{self, Trigger};
 use super::verdict;
 use crate::long;
 
-/// How long a point may take to be passed.
-const PASSED_MAX: Duration = Duration::from_mins(1);
+/// How long a point may take to be passed: a leader whose transfer broke off keeps the snapshot,
+/// and its log, for up to a minute, and its follower needs none meanwhile.
+const PASSED_MAX: Duration = Duration::from_mins(3);
 /// After which a follower that needed no snapshot is cut off again: a leader that has just sent one
 /// keeps its log for a while.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! The changes of a running cluster, followed by a watch, come back at every revision at which it
 //! told its hash: through compactions, leases, transactions and members that are killed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -19,7 +19,7 @@ use holdfast_store::etcd_file::EtcdFile;
 
 use super::stage::{self, Place, Stage};
 use crate::pair::our_kind;
-use crate::snapshots::fill;
+use crate::snapshots::{fill, fill_behind};
 
 /// How long one delta is gathered, at most.
 const EVERY: Duration = Duration::from_millis(500);
@@ -106,16 +106,17 @@ impl Following {
         )
     }
 
-    /// Follows until `work` is done. A watch that is not read falls behind, and the work compacts
-    /// as it likes.
+    /// Follows until the work is done, which compacts no further than was captured: a watch that is
+    /// not read falls behind, and what was compacted before it was read is a gap.
     async fn follow_during(
         &mut self,
         follower: &mut Follower<WatchFeed>,
-        work: impl Future<Output = Result<i64>>,
+        server: &Server,
+        seed: u64,
     ) -> Result<()> {
-        let is_done = AtomicBool::new(false);
+        let (is_done, captured) = (AtomicBool::new(false), AtomicI64::new(self.writer.to()));
         let working = async {
-            let outcome = work.await;
+            let outcome = fill_behind(server, seed, &captured).await;
             is_done.store(true, Ordering::Relaxed);
             outcome
         };
@@ -126,6 +127,7 @@ impl Following {
                     reason: "not asked".to_owned(),
                 };
                 self.commit(gathered, told).await?;
+                captured.store(self.writer.to(), Ordering::Relaxed);
             }
             Ok::<_, anyhow::Error>(())
         };
@@ -209,7 +211,7 @@ async fn every_state_comes_back(kind: Kind) -> Result<()> {
         let mut follower = following.follower(&server).await?;
         for half in 0..2 {
             following
-                .follow_during(&mut follower, fill(&server, 80 + 2 * round + half))
+                .follow_during(&mut follower, &server, 80 + 2 * round + half)
                 .await?;
             all_said.push(following.catch_up(&mut follower, &server).await?);
         }

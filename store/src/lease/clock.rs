@@ -1,8 +1,10 @@
 //! The leader's clock over the leases: when each expires. Never read by `apply`.
 //!
 //! Time is an argument (`tokio::time::Instant`), so tests need no waiting. A member that does not
-//! lead keeps no expiry: `promote` starts all leases anew, each with its time left at the last
-//! checkpoint plus the extension (an election timeout); `demote` forgets them.
+//! lead keeps no expiry: `promote` starts all leases anew, each with its whole time, or with what
+//! was left of it at its last checkpoint if there is one, plus the extension (an election timeout);
+//! `demote` forgets them. Checkpoints are made only where the operator asked for them (etcd's gate
+//! `LeaseCheckpoint`, off by default): the others' leaders then renew every lease in full.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,6 +25,8 @@ const COUNTED_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 pub struct LeaseClockOptions {
     /// Smallest time to live that is granted: three half election timeouts, in whole seconds.
     pub ttl_min_s: i64,
+    /// Whether the time left of long leases is recorded at all.
+    pub makes_checkpoints: bool,
     /// How often the time left of a long lease is recorded.
     pub checkpoint_interval: Duration,
     /// How long a due lease waits before it is reported again, should its revocation get lost.
@@ -33,6 +37,7 @@ impl Default for LeaseClockOptions {
     fn default() -> Self {
         Self {
             ttl_min_s: 2,
+            makes_checkpoints: false,
             checkpoint_interval: Duration::from_mins(5),
             retry_interval: Duration::from_secs(3),
         }
@@ -132,15 +137,21 @@ impl LeaseClock {
 
     fn timing(&self, granted_s: i64, left: Duration, extend: Duration, now: Instant) -> Timing {
         let expiry = now + left.saturating_add(extend).min(COUNTED_MAX);
-        let interval = self.options.checkpoint_interval;
         Timing {
             granted: seconds(granted_s),
             granted_s,
             has_checkpoint: false,
             expiry,
             look: expiry,
-            checkpoint: (left > interval).then(|| now + interval),
+            checkpoint: self.next_checkpoint(left, now),
         }
+    }
+
+    /// When the time left of a lease is to be recorded next.
+    fn next_checkpoint(&self, left: Duration, now: Instant) -> Option<Instant> {
+        let interval = self.options.checkpoint_interval;
+        let is_made = self.options.makes_checkpoints && left > interval;
+        is_made.then(|| now + interval)
     }
 
     /// This member does not lead any more.
@@ -171,8 +182,7 @@ impl LeaseClock {
                 if let Some(mut timing) = primary.forget(id) {
                     timing.has_checkpoint = remaining_s > 0;
                     let left = timing.expiry.saturating_duration_since(now);
-                    let interval = self.options.checkpoint_interval;
-                    timing.checkpoint = (left > interval).then(|| now + interval);
+                    timing.checkpoint = self.next_checkpoint(left, now);
                     primary.set(id, timing);
                 }
             }
@@ -294,7 +304,10 @@ mod tests {
     }
 
     fn leader(now: Instant, leases: &[LeaseInfo]) -> LeaseClock {
-        let clock = LeaseClock::new(LeaseClockOptions::default());
+        let clock = LeaseClock::new(LeaseClockOptions {
+            makes_checkpoints: true,
+            ..LeaseClockOptions::default()
+        });
         clock.promote(1, now, Duration::ZERO, || leases.to_vec());
         clock
     }
@@ -377,6 +390,23 @@ mod tests {
         assert_eq!(
             clock.checkpoints_due(after(now, 600), 10),
             [(LeaseId(1), 400)]
+        );
+    }
+
+    #[test]
+    fn without_checkpoints_a_new_leader_gives_a_long_lease_its_whole_time_again() {
+        let now = Instant::now();
+        let clock = LeaseClock::new(LeaseClockOptions::default());
+        let lease = info(1, 1000, 0);
+        clock.promote(1, now, Duration::ZERO, || vec![lease.clone()]);
+        let later = after(now, 900);
+        assert!(clock.checkpoints_due(later, 10).is_empty());
+        clock.renew(LeaseId(1), later).unwrap();
+        assert!(clock.checkpoints_due(after(now, 1800), 10).is_empty());
+        clock.promote(2, after(now, 1800), Duration::from_secs(1), || vec![lease]);
+        assert_eq!(
+            clock.remaining(LeaseId(1), after(now, 1800)),
+            Some(Duration::from_secs(1001))
         );
     }
 

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use comfy_table::{Table, TableStyle};
 use holdfast_policies::{ByteSize, Level, SnapshotId};
+use holdfast_restore::delta::run::{Following, Runs};
 use holdfast_restore::{Backup, Manifest, Proof};
 use serde::Serialize;
 
@@ -28,6 +29,9 @@ struct BackupLine {
     proven_at: Option<DateTime<Utc>>,
     is_damaged: bool,
     is_pinned: bool,
+    /// The changes captured after it, that a restore replays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Following>,
 }
 
 #[derive(Serialize)]
@@ -44,14 +48,14 @@ pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode,
         problems: Vec::new(),
     };
     for source in settings.sources(args.source.as_deref())? {
-        let catalog = vaults::catalog(&settings, &source.name).await?;
+        let (catalog, runs) = vaults::history(&settings, &source.name).await?;
         let name = source.name.as_str();
-        shape
-            .backups
-            .extend(catalog.backups.iter().rev().map(|one| line_of(name, one)));
-        shape
-            .problems
-            .extend(vaults::problems(&catalog).map(|flaw| format!("{name}: {flaw}")));
+        let newest_first = catalog.backups.iter().rev();
+        let lines = newest_first.map(|one| line_of(name, one, &runs));
+        shape.backups.extend(lines);
+        let problems = vaults::problems(&catalog).chain(&runs.flaws);
+        let problems = problems.map(|flaw| format!("{name}: {flaw}"));
+        shape.problems.extend(problems);
     }
     context.output.show(&shape, table_of)?;
     let is_damaged = shape.backups.iter().any(|one| one.is_damaged);
@@ -63,7 +67,7 @@ pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode,
 }
 
 /// What a list says of a backup.
-fn line_of(source: &str, backup: &Backup) -> BackupLine {
+fn line_of(source: &str, backup: &Backup, runs: &Runs) -> BackupLine {
     let manifest = &backup.manifest;
     let level = backup.level();
     let proven = backup.proofs.iter().rfind(|proof| proof.level == level);
@@ -80,7 +84,20 @@ fn line_of(source: &str, backup: &Backup) -> BackupLine {
         proven_at: proven.map(|proof| proof.at),
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
+        changes: runs.following(backup),
     }
+}
+
+/// How far one comes from a backup.
+fn changes_of(following: Option<Following>) -> String {
+    following.map_or(String::new(), |changes| {
+        format!(
+            "{} to {}, {}",
+            changes.deltas,
+            changes.to,
+            moment(changes.until)
+        )
+    })
 }
 
 fn table_of(listed: &Listed) -> String {
@@ -90,7 +107,15 @@ fn table_of(listed: &Listed) -> String {
     let mut table = Table::new();
     table.load_style(TableStyle::new());
     table.set_header([
-        "ID", "SOURCE", "TAKEN", "REVISION", "KEYS", "STORED", "PROOF", "",
+        "ID",
+        "SOURCE",
+        "TAKEN",
+        "REVISION",
+        "KEYS",
+        "STORED",
+        "PROOF",
+        "CHANGES TO",
+        "",
     ]);
     for one in &listed.backups {
         let level = match (one.level, one.is_damaged) {
@@ -106,6 +131,7 @@ fn table_of(listed: &Listed) -> String {
             one.keys.to_string(),
             ByteSize::new(one.stored_bytes).rounded(),
             level,
+            changes_of(one.changes),
             if one.is_pinned {
                 "pinned".to_owned()
             } else {
@@ -128,6 +154,8 @@ struct Shown<'a> {
     is_damaged: bool,
     is_pinned: bool,
     observed: DateTime<Utc>,
+    /// The changes captured after it.
+    changes: Option<Following>,
     manifest: &'a Manifest,
     proofs: &'a [Proof],
     flaws: Vec<String>,
@@ -137,13 +165,14 @@ struct Shown<'a> {
 pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
     let source = settings.source(args.source.as_deref())?;
-    let catalog = vaults::catalog(&settings, &source.name).await?;
+    let (catalog, runs) = vaults::history(&settings, &source.name).await?;
     let backup = vaults::pick(&catalog, args.id.as_deref())?;
     let shape = Shown {
         level: backup.level(),
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
         observed: backup.observed,
+        changes: runs.following(backup),
         manifest: &backup.manifest,
         proofs: &backup.proofs,
         flaws: backup.flaws.iter().map(ToString::to_string).collect(),
@@ -163,6 +192,11 @@ fn text_of(shape: &Shown<'_>) -> String {
         (None, false) => "none".to_owned(),
     };
     let mut rows = manifest_rows(shape.manifest);
+    if let Some(changes) = shape.changes {
+        let (deltas, to, until) = (changes.deltas, changes.to, moment(changes.until));
+        let text = format!("{deltas} deltas after it, to revision {to}, until {until}");
+        rows.push(("changes", text));
+    }
     rows.push(("proof", level));
     rows.extend(shape.proofs.iter().map(|proof| {
         let level = proof

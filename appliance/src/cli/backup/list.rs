@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use comfy_table::{Table, TableStyle};
 use holdfast_policies::{ByteSize, Level, SnapshotId};
+use holdfast_restore::release::Release;
 use holdfast_restore::{Backup, Manifest, Proof};
 use serde::Serialize;
 
@@ -28,11 +29,16 @@ struct BackupLine {
     proven_at: Option<DateTime<Utc>>,
     is_damaged: bool,
     is_pinned: bool,
+    /// Set for one in the trash: until when it can be brought back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trash_until: Option<DateTime<Utc>>,
 }
 
 #[derive(Serialize)]
 struct Listed {
     backups: Vec<BackupLine>,
+    /// In the trash: whole, and brought back by `backup undelete`.
+    trash: Vec<BackupLine>,
     problems: Vec<String>,
 }
 
@@ -41,14 +47,22 @@ pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode,
     let settings = context.settings()?;
     let mut shape = Listed {
         backups: Vec::new(),
+        trash: Vec::new(),
         problems: Vec::new(),
     };
+    let grace = settings.policies()?.retention.trash_grace.as_delta();
     for source in settings.sources(args.source.as_deref())? {
         let catalog = vaults::catalog(&settings, &source.name).await?;
         let name = source.name.as_str();
         shape
             .backups
             .extend(catalog.backups.iter().rev().map(|one| line_of(name, one)));
+        shape
+            .trash
+            .extend(catalog.trash.iter().rev().map(|one| BackupLine {
+                trash_until: Some(one.release.until(grace)),
+                ..line_of(name, &one.backup)
+            }));
         shape
             .problems
             .extend(vaults::problems(&catalog).map(|flaw| format!("{name}: {flaw}")));
@@ -80,11 +94,12 @@ fn line_of(source: &str, backup: &Backup) -> BackupLine {
         proven_at: proven.map(|proof| proof.at),
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
+        trash_until: None,
     }
 }
 
 fn table_of(listed: &Listed) -> String {
-    if listed.backups.is_empty() && listed.problems.is_empty() {
+    if listed.backups.is_empty() && listed.trash.is_empty() && listed.problems.is_empty() {
         return "no backups yet; `holdfast backup now` takes one".to_owned();
     }
     let mut table = Table::new();
@@ -92,7 +107,7 @@ fn table_of(listed: &Listed) -> String {
     table.set_header([
         "ID", "SOURCE", "TAKEN", "REVISION", "KEYS", "STORED", "PROOF", "",
     ]);
-    for one in &listed.backups {
+    for one in listed.backups.iter().chain(&listed.trash) {
         let level = match (one.level, one.is_damaged) {
             (_, true) => "DAMAGED".to_owned(),
             (Some(level), false) => format!("{level} {}", level.word()),
@@ -106,11 +121,7 @@ fn table_of(listed: &Listed) -> String {
             one.keys.to_string(),
             ByteSize::new(one.stored_bytes).rounded(),
             level,
-            if one.is_pinned {
-                "pinned".to_owned()
-            } else {
-                String::new()
-            },
+            remark_of(one),
         ]);
     }
     let rows: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
@@ -122,8 +133,21 @@ fn table_of(listed: &Listed) -> String {
     all.join("\n")
 }
 
+/// What else there is to know in a word or two.
+fn remark_of(one: &BackupLine) -> String {
+    let trash = one
+        .trash_until
+        .map(|until| format!("trash until {}", moment(until)));
+    let pinned = one.is_pinned.then(|| "pinned".to_owned());
+    let remarks: Vec<String> = pinned.into_iter().chain(trash).collect();
+    remarks.join(", ")
+}
+
 #[derive(Serialize)]
 struct Shown<'a> {
+    /// Set for one in the trash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trash: Option<&'a Release>,
     level: Option<Level>,
     is_damaged: bool,
     is_pinned: bool,
@@ -139,7 +163,9 @@ pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode,
     let source = settings.source(args.source.as_deref())?;
     let catalog = vaults::catalog(&settings, &source.name).await?;
     let backup = vaults::pick(&catalog, args.id.as_deref())?;
+    let trashed = catalog.trashed(backup.id()).ok();
     let shape = Shown {
+        trash: trashed.map(|one| &one.release),
         level: backup.level(),
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
@@ -171,6 +197,10 @@ fn text_of(shape: &Shown<'_>) -> String {
         ("", format!("{level} at {}", moment(proof.at)))
     }));
     rows.extend(shape.flaws.iter().map(|flaw| ("flaw", flaw.clone())));
+    if let Some(release) = shape.trash {
+        let (at, why) = (moment(release.at), release.why());
+        rows.push(("trash", format!("since {at}: {why}")));
+    }
     if shape.is_pinned {
         rows.push(("pinned", "stays whatever the rules say".to_owned()));
     }

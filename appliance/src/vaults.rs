@@ -127,7 +127,8 @@ pub(crate) async fn mark(
         Err(error) => {
             let failure = Err::<Mark, _>(error).or_fail(what);
             let line = failure.err().map_or(String::new(), |one| one.line());
-            let relies = "a prune may remove it `policies.retention.grace` after letting it go";
+            let relies =
+                "a prune may remove it `policies.retention.trash_grace` after letting it go";
             Ok((None, Some(format!("{line}; {relies}"))))
         }
     }
@@ -221,7 +222,7 @@ pub(crate) fn obstacles(catalog: &Catalog) -> impl Iterator<Item = &Flaw> {
     problems(catalog).filter(|flaw| flaw.kind != FlawKind::RecordStranger)
 }
 
-/// The backup whose id begins with `text`, or the newest.
+/// The backup whose id begins with `text`, or the newest. One in the trash is found by its id.
 pub(crate) fn pick<'a>(catalog: &'a Catalog, text: Option<&str>) -> Result<&'a Backup, Failure> {
     let cluster = &catalog.cluster;
     let Some(text) = text else {
@@ -232,11 +233,18 @@ pub(crate) fn pick<'a>(catalog: &'a Catalog, text: Option<&str>) -> Result<&'a B
             )
         });
     };
+    let trashed = catalog.trash.iter().map(|one| &one.backup);
+    one_called(catalog.backups.iter().chain(trashed), cluster, text)
+}
+
+/// The one of `among` whose id begins with `text`.
+pub(crate) fn one_called<'a>(
+    among: impl Iterator<Item = &'a Backup>,
+    cluster: &ClusterName,
+    text: &str,
+) -> Result<&'a Backup, Failure> {
     let wanted = text.to_ascii_lowercase();
-    let mut found = catalog
-        .backups
-        .iter()
-        .filter(|one| one.id().to_string().starts_with(&wanted));
+    let mut found = among.filter(|one| one.id().to_string().starts_with(&wanted));
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
         (None, _) => Err(Failure::new(

@@ -37,6 +37,7 @@ pub mod progress;
 pub mod proof;
 pub mod prune;
 pub mod rebuild;
+pub mod release;
 mod replay;
 pub mod rewrap;
 pub mod seal;

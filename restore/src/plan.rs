@@ -389,7 +389,7 @@ fn is_sound(backup: &Backup) -> bool {
 pub fn choose(catalog: &Catalog, pick: Pick) -> Result<&Backup> {
     let newest_first = || catalog.backups.iter().rev().filter(|one| is_sound(one));
     let (found, wish) = match pick {
-        Pick::Id(id) => return catalog.get(id),
+        Pick::Id(id) => return catalog.get_named(id),
         Pick::LatestProven => (
             newest_first().find(|one| one.level() >= Some(Level::L3)),
             "proven by a drill (L3)".to_owned(),

@@ -34,6 +34,13 @@ pub(super) fn warnings(
                 .to_owned(),
         );
     }
+    if let Ok(trashed) = catalog.trashed(backup.id()) {
+        warnings.push(format!(
+            "the backup is in the trash since {} ({}): bring it back if it is to stay",
+            trashed.release.at,
+            trashed.release.why()
+        ));
+    }
     if plan.level < Some(Level::L3) {
         warnings.push("no drill has ever restored this backup".to_owned());
     }

@@ -89,6 +89,7 @@ fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
     Catalog {
         cluster: "prod".parse().unwrap(),
         backups,
+        trash: Vec::new(),
         released: Vec::new(),
         flaws: Vec::new(),
         strangers: std::collections::BTreeSet::new(),
@@ -104,6 +105,7 @@ fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
             released: BTreeMap::new(),
             head: None,
         },
+        returned: BTreeMap::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use comfy_table::{Table, TableStyle};
 use holdfast_policies::{ByteSize, Level, SnapshotId};
 use holdfast_restore::delta::run::{Following, Runs};
+use holdfast_restore::release::Release;
 use holdfast_restore::{Backup, Manifest, Proof};
 use serde::Serialize;
 
@@ -32,11 +33,16 @@ struct BackupLine {
     /// The changes captured after it, that a restore replays.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<Following>,
+    /// Set for one in the trash: until when it can be brought back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trash_until: Option<DateTime<Utc>>,
 }
 
 #[derive(Serialize)]
 struct Listed {
     backups: Vec<BackupLine>,
+    /// In the trash: whole, and brought back by `backup undelete`.
+    trash: Vec<BackupLine>,
     problems: Vec<String>,
 }
 
@@ -45,14 +51,21 @@ pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode,
     let settings = context.settings()?;
     let mut shape = Listed {
         backups: Vec::new(),
+        trash: Vec::new(),
         problems: Vec::new(),
     };
+    let grace = settings.policies()?.retention.trash_grace.as_delta();
     for source in settings.sources(args.source.as_deref())? {
         let (catalog, runs) = vaults::history(&settings, &source.name).await?;
         let name = source.name.as_str();
         let newest_first = catalog.backups.iter().rev();
         let lines = newest_first.map(|one| line_of(name, one, &runs));
         shape.backups.extend(lines);
+        let trashed = catalog.trash.iter().rev().map(|one| BackupLine {
+            trash_until: Some(one.release.until(grace)),
+            ..line_of(name, &one.backup, &runs)
+        });
+        shape.trash.extend(trashed);
         let problems = vaults::problems(&catalog).chain(&runs.flaws);
         let problems = problems.map(|flaw| format!("{name}: {flaw}"));
         shape.problems.extend(problems);
@@ -85,6 +98,7 @@ fn line_of(source: &str, backup: &Backup, runs: &Runs) -> BackupLine {
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
         changes: runs.following(backup),
+        trash_until: None,
     }
 }
 
@@ -101,7 +115,7 @@ fn changes_of(following: Option<Following>) -> String {
 }
 
 fn table_of(listed: &Listed) -> String {
-    if listed.backups.is_empty() && listed.problems.is_empty() {
+    if listed.backups.is_empty() && listed.trash.is_empty() && listed.problems.is_empty() {
         return "no backups yet; `holdfast backup now` takes one".to_owned();
     }
     let mut table = Table::new();
@@ -117,7 +131,7 @@ fn table_of(listed: &Listed) -> String {
         "CHANGES TO",
         "",
     ]);
-    for one in &listed.backups {
+    for one in listed.backups.iter().chain(&listed.trash) {
         let level = match (one.level, one.is_damaged) {
             (_, true) => "DAMAGED".to_owned(),
             (Some(level), false) => format!("{level} {}", level.word()),
@@ -132,11 +146,7 @@ fn table_of(listed: &Listed) -> String {
             ByteSize::new(one.stored_bytes).rounded(),
             level,
             changes_of(one.changes),
-            if one.is_pinned {
-                "pinned".to_owned()
-            } else {
-                String::new()
-            },
+            remark_of(one),
         ]);
     }
     let rows: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
@@ -148,8 +158,21 @@ fn table_of(listed: &Listed) -> String {
     all.join("\n")
 }
 
+/// What else there is to know in a word or two.
+fn remark_of(one: &BackupLine) -> String {
+    let trash = one
+        .trash_until
+        .map(|until| format!("trash until {}", moment(until)));
+    let pinned = one.is_pinned.then(|| "pinned".to_owned());
+    let remarks: Vec<String> = pinned.into_iter().chain(trash).collect();
+    remarks.join(", ")
+}
+
 #[derive(Serialize)]
 struct Shown<'a> {
+    /// Set for one in the trash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trash: Option<&'a Release>,
     level: Option<Level>,
     is_damaged: bool,
     is_pinned: bool,
@@ -167,7 +190,9 @@ pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode,
     let source = settings.source(args.source.as_deref())?;
     let (catalog, runs) = vaults::history(&settings, &source.name).await?;
     let backup = vaults::pick(&catalog, args.id.as_deref())?;
+    let trashed = catalog.trashed(backup.id()).ok();
     let shape = Shown {
+        trash: trashed.map(|one| &one.release),
         level: backup.level(),
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
@@ -205,6 +230,10 @@ fn text_of(shape: &Shown<'_>) -> String {
         ("", format!("{level} at {}", moment(proof.at)))
     }));
     rows.extend(shape.flaws.iter().map(|flaw| ("flaw", flaw.clone())));
+    if let Some(release) = shape.trash {
+        let (at, why) = (moment(release.at), release.why());
+        rows.push(("trash", format!("since {at}: {why}")));
+    }
     if shape.is_pinned {
         rows.push(("pinned", "stays whatever the rules say".to_owned()));
     }

@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::config::{Settings, Source};
 use crate::failure::Failure;
 use crate::health::{self, SourceStatus};
+use crate::jobs::board::Board;
 
 /// How often the vault is read for the status page and the metrics, at least.
 const PERIOD: Duration = Duration::from_mins(1);
@@ -28,8 +29,8 @@ type Known = BTreeMap<String, SourceStatus>;
 pub(crate) async fn keep(
     settings: Arc<Settings>,
     clock: Clock,
-    evidence: watch::Sender<Vec<SourceStatus>>,
-    mut asked: watch::Receiver<()>,
+    board: Board,
+    (evidence, mut asked): (watch::Sender<Vec<SourceStatus>>, watch::Receiver<()>),
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let objective = settings.policies()?.objective;
@@ -41,7 +42,9 @@ pub(crate) async fn keep(
                 () = stop.cancelled() => return Ok(()),
                 read = read(&settings, source, &clock) => read,
             };
-            all.push(told(&mut known, source, read, &objective, clock.now()));
+            let now = clock.now();
+            let read = read.map(|status| status.with_tries(&board.failing(), now));
+            all.push(told(&mut known, source, read, &objective, now));
         }
         evidence.send_replace(all);
         tokio::select! {

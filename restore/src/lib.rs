@@ -17,6 +17,7 @@ pub mod capture;
 mod chain;
 pub mod claim;
 pub mod content;
+pub mod copy;
 pub mod delta;
 pub mod digest;
 pub mod error;

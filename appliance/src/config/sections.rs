@@ -11,6 +11,7 @@ use holdfast_restore::source::SourceSpec;
 use holdfast_restore::vault::VaultSpec;
 use serde::{Deserialize, Serialize};
 
+use super::copies::CopyVault;
 use crate::telemetry::LogFormat;
 
 section! {
@@ -203,6 +204,10 @@ section! {
         /// Where backups live: `{local: {path: DIR}}` or `{s3: {bucket: NAME, ...}}`; left out,
         /// it is the folder `vault` in the data directory.
         vault: Option<VaultSpec> = None,
+        /// Further vaults, one entry each: `{name: NAME, vault: {s3: {...}}}` or
+        /// `{name: NAME, vault: {local: {path: DIR}}}`. Each gets what `vault` has, soon after that
+        /// has it, and none waits for another. `holdfast restore --vault NAME` reads from it.
+        copies: Vec<CopyVault> = Vec::new(),
         /// What is backed up, one entry for each cluster: `{name: NAME, kind: bundled}` or
         /// `{name: NAME, kind: {etcd: {endpoints: [...]}}}`. The name is its folder in the vault.
         sources: Vec<Source> = bundled_only(),

@@ -4,7 +4,9 @@
 pub(crate) mod acceptance;
 pub(crate) mod backup;
 pub(crate) mod board;
+pub(crate) mod checkup;
 pub(crate) mod control;
+pub(crate) mod copies;
 pub(crate) mod drill;
 pub(crate) mod prune;
 pub(crate) mod rehearsal;

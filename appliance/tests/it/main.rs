@@ -7,6 +7,7 @@
 )]
 
 mod cluster;
+mod copies;
 mod daemon;
 mod exit_codes;
 mod fencing;

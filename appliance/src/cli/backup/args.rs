@@ -78,6 +78,9 @@ pub(crate) struct ListArgs {
     /// Only this source
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
+    /// Read from this vault: `first` or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    pub(super) vault: Option<String>,
 }
 
 /// Show everything known about one backup.
@@ -89,6 +92,9 @@ pub(crate) struct ShowArgs {
     /// The source, where there are several
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
+    /// Read from this vault: `first` or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    pub(super) vault: Option<String>,
 }
 
 /// Read backups back and raise their proof level.
@@ -110,6 +116,9 @@ pub(crate) struct VerifyArgs {
     /// An age identity instead of `restore.identity_file`
     #[arg(long, value_name = "FILE")]
     pub(super) identity: Option<PathBuf>,
+    /// Read from this vault: `first` or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    pub(super) vault: Option<String>,
 }
 
 /// Remove what the retention rules release.

@@ -41,7 +41,7 @@ async fn take(
     match control::ask(settings, ask).await? {
         Some(Answer::Backup(report)) => return Ok(*report),
         Some(Answer::Failed(failure)) => return Err(failure),
-        Some(Answer::Drill(_) | Answer::Turn(_)) => {
+        Some(Answer::Drill(_) | Answer::Failing(_) | Answer::Turn(_)) => {
             return Err(Failure::new(
                 ErrorName::Unexpected,
                 "the daemon answered something else",

@@ -1,5 +1,6 @@
-//! Other places for a vault than the usual S3 server: a second implementation of S3, and stand-ins
-//! for Google Cloud Storage and Azure Blob Storage.
+//! Other places for a vault than the usual S3 server: a second implementation of S3, and a
+//! stand-in for Azure Blob Storage. There is none for Google's: the one that can be had
+//! (fake-gcs-server 1.56) has no create-only upload in the form that the object store library uses.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-use crate::peers::{Peer, Peers};
+use crate::peers::{Peer, Peers, workspace_dir};
 use crate::ports;
 use crate::process::Process;
 use crate::run;
@@ -24,26 +25,6 @@ const AZURE_ACCOUNT: &str = "devstoreaccount1";
 /// Its key, which its documentation names.
 const AZURE_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-
-/// Makes a container with a signed request: url, account, container and key are its arguments.
-const MAKE_CONTAINER: &str = r#"
-const [url, account, container, key] = process.argv.slice(1);
-const date = new Date().toUTCString(), version = "2021-08-06";
-const text = "PUT" + "
-".repeat(12) + `x-ms-date:${date}
-x-ms-version:${version}
-` +
-  `/${account}/${account}/${container}
-restype:container`;
-const hmac = require("crypto").createHmac("sha256", Buffer.from(key, "base64"));
-const signature = hmac.update(text, "utf8").digest("base64");
-const headers = { "x-ms-date": date, "x-ms-version": version, "content-length": 0,
-  authorization: `SharedKey ${account}:${signature}` };
-require("http").request(url, { method: "PUT", headers }, (answer) => {
-  answer.resume();
-  if (answer.statusCode !== 201) { console.error(answer.statusCode); process.exit(1); }
-}).end();
-"#;
 
 /// A running server and how a vault on it is configured.
 #[derive(Debug)]
@@ -88,42 +69,6 @@ impl Cloud {
         })
     }
 
-    /// A stand-in for Google Cloud Storage.
-    ///
-    /// # Errors
-    /// When it cannot be built or does not come up.
-    pub fn google(peers: &Peers) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let data = folder.path().join("data");
-        std::fs::create_dir_all(data.join(BUCKET))?;
-        let address = free_address()?;
-        let mut command = peers.command(Peer::FakeGcs)?;
-        command
-            .args(["-scheme", "http", "-host", "127.0.0.1", "-port"])
-            .arg(address.port().to_string())
-            .args(["-public-host", &address.to_string()])
-            .arg("-filesystem-root")
-            .arg(&data);
-        let process = started("fake-gcs-server", &mut command, folder.path(), address)?;
-        // The form that the object store library takes for servers without logins.
-        let account = folder.path().join("account.json");
-        let text = format!(
-            "{{\"gcs_base_url\": \"http://{address}\", \"disable_oauth\": true, \
-             \"client_email\": \"\", \"private_key\": \"\", \"private_key_id\": \"\"}}"
-        );
-        std::fs::write(&account, text)?;
-        let vault = format!(
-            "{{ gcs: {{ bucket: {BUCKET}, prefix: a/prefix, endpoint: \"http://{address}\", \
-             allow_http: true, service_account_file: {} }} }}",
-            account.display()
-        );
-        Ok(Self {
-            process,
-            vault,
-            folder,
-        })
-    }
-
     /// A stand-in for Azure Blob Storage; `None` where it cannot be had.
     ///
     /// # Errors
@@ -143,8 +88,9 @@ impl Cloud {
             .arg(folder.path().join("data"));
         let process = started("azurite", &mut command, folder.path(), address)?;
         let url = format!("http://{address}/{AZURE_ACCOUNT}/{BUCKET}?restype=container");
-        let words = ["-e", MAKE_CONTAINER, &url, AZURE_ACCOUNT, BUCKET, AZURE_KEY];
-        run::run(Command::new("node").args(words))?.success()?;
+        let script = workspace_dir().join("interop/peers/azure/container.js");
+        let words = [&url, AZURE_ACCOUNT, BUCKET, AZURE_KEY];
+        run::run(Command::new("node").arg(script).args(words))?.success()?;
         let key = folder.path().join("key");
         std::fs::write(&key, format!("{AZURE_KEY}\n"))?;
         let vault = format!(

@@ -32,8 +32,6 @@ pub enum Peer {
     Checker,
     /// Another S3 server.
     Minio,
-    /// A stand-in for Google Cloud Storage.
-    FakeGcs,
 }
 
 impl Peer {
@@ -49,7 +47,6 @@ impl Peer {
             Self::Goclient => "goclient",
             Self::Checker => "checker",
             Self::Minio => "minio",
-            Self::FakeGcs => "fake-gcs-server",
         }
     }
 
@@ -62,7 +59,6 @@ impl Peer {
             Self::Goclient => "goclient",
             Self::Checker => "checker",
             Self::Minio => "minio",
-            Self::FakeGcs => "gcs",
         }
     }
 
@@ -76,7 +72,6 @@ impl Peer {
             Self::Benchmark => "go.etcd.io/etcd/v3/tools/benchmark",
             Self::Goclient | Self::Checker => ".",
             Self::Minio => "github.com/minio/minio",
-            Self::FakeGcs => "github.com/fsouza/fake-gcs-server",
         }
     }
 }

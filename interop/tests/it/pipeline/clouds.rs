@@ -70,14 +70,6 @@ fn source(peers: &Peers) -> Result<Server> {
 }
 
 #[test]
-fn a_stand_in_for_google_cloud_storage_keeps_a_vault() -> Result<()> {
-    let Some(peers) = Peers::get() else {
-        return Ok(());
-    };
-    whole_story(&Cloud::google(&peers)?, &source(&peers)?)
-}
-
-#[test]
 fn a_stand_in_for_azure_blob_storage_keeps_a_vault() -> Result<()> {
     let Some(peers) = Peers::get() else {
         return Ok(());

@@ -4,7 +4,10 @@ use std::fmt;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::objective::{BackupPoint, DrillPoint};
-use holdfast_policies::{Evidence, Level, Objective, ObjectiveStatus, Schedule, SnapshotId};
+use holdfast_policies::{
+    ByteSize, Evidence, Level, Objective, ObjectiveStatus, Schedule, SnapshotId,
+};
+use holdfast_restore::waiting::Waiting;
 use holdfast_restore::{Backup, Catalog, ReadOnly, Trust, Vault};
 use serde::Serialize;
 
@@ -49,6 +52,8 @@ pub(crate) struct SourceStatus {
     pub(crate) backups: usize,
     /// Other vaults that hold what the first one holds.
     pub(crate) copies: Vec<CopyStatus>,
+    /// What waits on this host for the vault; `None` where nothing does.
+    pub(crate) waiting: Option<Waiting>,
     /// The newest drill.
     pub(crate) last_drill: Option<DrillWords>,
     /// The newest drill that passed.
@@ -82,6 +87,7 @@ impl SourceStatus {
             newest_proven: None,
             backups: 0,
             copies: Vec::new(),
+            waiting: None,
             last_drill: None,
             last_passed_drill: None,
             next_backup: None,
@@ -111,6 +117,22 @@ impl SourceStatus {
             self.problems.extend(told);
         }
         self
+    }
+
+    /// Takes in what waits on this host.
+    pub(crate) fn with_waiting(&mut self, looked: Result<Option<Waiting>, String>) {
+        match looked {
+            Ok(waiting) => self.waiting = waiting,
+            Err(reason) => self
+                .problems
+                .push(format!("what waits for the vault cannot be read: {reason}")),
+        }
+        if let Some(waiting) = &self.waiting {
+            let count = waiting.backups;
+            self.problems.push(format!(
+                "{count} backups wait on this host for the vault to be reached"
+            ));
+        }
     }
 
     /// The same at `now`, when the vault could not be read: ages grow, and it says so.
@@ -160,6 +182,7 @@ pub(crate) async fn gather(
         None => missing(settings).await,
     };
     problems.extend(problems_of(&copies, now));
+    let waiting = jobs::waiting::look(settings, source, &trust).await?;
     let evidence = evidence(catalog.as_ref(), &drills, policies.objective.rpo_level);
     let invalid = "the schedule cannot be used";
     let next = |schedule: &Option<Schedule>, last: Option<DateTime<Utc>>| {
@@ -181,6 +204,7 @@ pub(crate) async fn gather(
         newest_proven: evidence.newest_proven.as_ref().map(words),
         backups: catalog.as_ref().map_or(0, |catalog| catalog.backups.len()),
         copies,
+        waiting,
         last_passed_drill: drills.iter().find(|one| one.is_passed()).cloned(),
         next_backup: next(&backup, last_backup),
         next_drill: next(&drill, last_drill),
@@ -314,6 +338,15 @@ impl fmt::Display for SourceStatus {
         let drill = self.last_drill.as_ref().map(DrillWords::line);
         writeln!(f, "  last drill        {}", or_none(drill))?;
         writeln!(f, "  backups           {} in the vault", self.backups)?;
+        if let Some(waiting) = &self.waiting {
+            let bytes = ByteSize::new(waiting.bytes).rounded();
+            let since = waiting.since.map_or(String::new(), moment);
+            let count = waiting.backups;
+            writeln!(
+                f,
+                "  waiting here      {count} backups, {bytes}, since {since}"
+            )?;
+        }
         for copy in &self.copies {
             writeln!(f, "  copy              {copy}")?;
         }

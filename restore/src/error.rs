@@ -42,6 +42,17 @@ pub enum Error {
         #[source]
         source: Box<object_store::Error>,
     },
+    /// No more backups can wait on this host for their vault.
+    #[error(
+        "no room for one more backup to wait for the vault: {used} bytes wait, {limit} may; the \
+         newest that waits is never removed"
+    )]
+    NoRoomToWait {
+        /// Bytes that wait and stay.
+        used: u64,
+        /// Bytes that may.
+        limit: u64,
+    },
     /// The vault refuses requests of another time than its own.
     #[error(
         "vault: {object} is refused for the time of the request: this host's clock is {}",
@@ -431,7 +442,9 @@ impl Error {
             Self::ClockSkewed { .. }
             | Self::NoMatchingIdentity { .. }
             | Self::IdentityNeeded { .. } => ErrorKind::Denied,
-            Self::TooLarge { .. } | Self::NotEnoughSpace { .. } => ErrorKind::Exhausted,
+            Self::TooLarge { .. } | Self::NotEnoughSpace { .. } | Self::NoRoomToWait { .. } => {
+                ErrorKind::Exhausted
+            }
             Self::MarkerLost { .. }
             | Self::Malformed { .. }
             | Self::Signature { .. }

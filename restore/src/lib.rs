@@ -49,6 +49,7 @@ pub mod store_datadir;
 mod unique;
 pub mod vault;
 pub mod verify;
+pub mod waiting;
 
 pub use capture::{CaptureOptions, Captured, ReadBack, capture};
 pub use digest::Digest;

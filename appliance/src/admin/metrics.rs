@@ -199,8 +199,20 @@ const COPY_NEWEST: Described = Described {
     )
 };
 
+const WAITING: Described = gauge(
+    "holdfast_appliance_waiting_backups",
+    "backups",
+    "Backups that wait on this host because the vault cannot be reached",
+);
+
+const WAITING_BYTES: Described = gauge(
+    "holdfast_appliance_waiting_bytes",
+    "bytes",
+    "Their bytes; `restore.waiting_limit` says how many there may be",
+);
+
 /// Every metric of the appliance.
-pub(crate) const METRICS: [Described; 17] = [
+pub(crate) const METRICS: [Described; 19] = [
     LAST_BACKUP,
     RPO,
     RTO,
@@ -218,6 +230,8 @@ pub(crate) const METRICS: [Described; 17] = [
     COPY_FAILING,
     COPY_SINCE,
     COPY_NEWEST,
+    WAITING,
+    WAITING_BYTES,
 ];
 
 /// The part of the reference page that is about them.
@@ -267,6 +281,8 @@ struct Metrics {
     wanted: Family<ByObjective, Seconds>,
     runs: Family<ByJob, Counter>,
     active: Whole,
+    waiting: Family<BySource, Whole>,
+    waiting_bytes: Family<BySource, Whole>,
     copies: Copies,
 }
 
@@ -322,6 +338,9 @@ impl Metrics {
         to.register(PROBLEMS.name, PROBLEMS.help, self.problems.clone());
         to.register(RUNS.name, RUNS.help, self.runs.clone());
         to.register(ACTIVE.name, ACTIVE.help, self.active.clone());
+        to.register(WAITING.name, WAITING.help, self.waiting.clone());
+        let bytes = self.waiting_bytes.clone();
+        to.register(WAITING_BYTES.name, WAITING_BYTES.help, bytes);
         self.copies.register(to);
     }
 
@@ -329,6 +348,13 @@ impl Metrics {
         let label = || BySource {
             source: status.source.clone(),
         };
+        let waiting = status.waiting.clone().unwrap_or_default();
+        let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let backups = u64::try_from(waiting.backups).unwrap_or(u64::MAX);
+        self.waiting.get_or_create(&label()).set(whole(backups));
+        self.waiting_bytes
+            .get_or_create(&label())
+            .set(whole(waiting.bytes));
         for copy in &status.copies {
             self.copies.set(&status.source, copy);
         }
@@ -458,7 +484,9 @@ mod tests {
         for family in seconds.into_iter().chain(more) {
             family.get_or_create(&source()).set(1.5);
         }
-        for family in [&metrics.backups, &metrics.revision, &metrics.problems] {
+        let waiting = [&metrics.waiting, &metrics.waiting_bytes];
+        let whole = [&metrics.backups, &metrics.revision, &metrics.problems];
+        for family in whole.into_iter().chain(waiting) {
             family.get_or_create(&source()).set(1);
         }
         metrics.copies.set("s", &CopyStatus::unknown("offsite"));

@@ -215,6 +215,11 @@ section! {
         /// slow vault. Beyond it the store's read view is held until the vault has caught up,
         /// which makes its file grow under writes; 0 lets nothing wait on disk.
         spool_limit: ByteSize = ByteSize::new(8 << 30),
+        /// How many bytes of backups may wait on this host, sealed, while the vault cannot be
+        /// reached: they are taken all the same, and handed over in order when it is back. When it
+        /// is used up the oldest that waits makes room, those that are not proven first; 0 lets
+        /// nothing wait.
+        waiting_limit: ByteSize = ByteSize::new(16 << 30),
         /// The age identity that opens backups, needed for restores, drills and any proof above L0;
         /// empty means `keys/identity.age` in the data directory. Leave the file out where this
         /// host must not be able to read backups.

@@ -13,5 +13,6 @@ pub(crate) mod rehearsal;
 pub(crate) mod scheduler;
 mod shop;
 pub(crate) mod turn;
+pub(crate) mod waiting;
 
 pub(crate) use shop::{Doors, Shop, answer_all};

@@ -20,6 +20,7 @@ use super::copies;
 use super::drill::{self, DrillOutcome};
 use super::scheduler::{self, Ended, Plan, REQUESTS_MAX};
 use super::turn::{self, Turn};
+use super::waiting;
 use crate::cli::args::Global;
 use crate::clock::Clock;
 use crate::config::{Settings, Source};
@@ -96,6 +97,9 @@ impl Shop {
             (format!("backup/{name}"), Box::pin(backups)),
             (format!("drill/{name}"), Box::pin(drills)),
         ];
+        let (shop, of) = (Arc::clone(self), Arc::clone(&source));
+        let handed = waiting::keep(shop, of, stop.clone());
+        tasks.push((format!("{}/{name}", waiting::KIND), Box::pin(handed)));
         for copy in &self.settings.config.restore.copies {
             let place = copies::place(&name, copy.name.as_str());
             let (shop, source) = (Arc::clone(self), Arc::clone(&source));
@@ -200,7 +204,7 @@ impl Shop {
         };
         let outcome = self.one_backup(source, wishes).await;
         self.refresh.send_replace(());
-        if outcome.is_ok() {
+        if outcome.as_ref().is_ok_and(|report| !report.is_waiting) {
             self.stored.send_replace(());
         }
         let ended = Ended::of(&outcome);
@@ -225,6 +229,12 @@ impl Shop {
         .await;
         match &outcome {
             Ok(report) => {
+                if report.is_waiting {
+                    tracing::error!(
+                        source = report.source, snapshot_id = %report.id,
+                        "the vault cannot be reached: the backup waits on this host"
+                    );
+                }
                 tracing::info!(
                     source = report.source, snapshot_id = %report.id, revision = report.revision,
                     level = report.level.map(tracing::field::display), seconds = report.seconds,

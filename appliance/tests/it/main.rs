@@ -16,6 +16,7 @@ mod in_use;
 mod kill;
 #[path = "../../../store/tests/it/long.rs"]
 mod long;
+mod outage;
 mod reference;
 mod restoring;
 mod shapes;

@@ -33,3 +33,4 @@ mod restore;
 mod small_disk;
 mod tamper;
 mod vault_fixture;
+mod waiting;

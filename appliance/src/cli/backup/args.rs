@@ -11,7 +11,8 @@ Examples:
   holdfast backup now --source production    one of them
   holdfast backup now -w json
 
-While `holdfast run` is up it does the work; the bundled store can only be read by it.";
+While `holdfast run` is up it does the work; the bundled store can only be read by it. Where the vault
+cannot be reached, the backup waits on this host (exit code 14) and goes there when it is back.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:

@@ -17,6 +17,7 @@ pub mod capture;
 mod chain;
 pub mod claim;
 pub mod content;
+pub mod copy;
 pub mod delta;
 pub mod digest;
 pub mod error;
@@ -49,6 +50,7 @@ pub mod store_datadir;
 mod unique;
 pub mod vault;
 pub mod verify;
+pub mod waiting;
 
 pub use capture::{CaptureOptions, Captured, ReadBack, capture};
 pub use digest::Digest;

@@ -8,6 +8,7 @@
 mod backup;
 mod bench;
 mod cluster_source;
+mod copies;
 mod deltas;
 mod etcd_source;
 mod fake_etcd;
@@ -33,3 +34,4 @@ mod small_disk;
 mod tamper;
 mod trash;
 mod vault_fixture;
+mod waiting;

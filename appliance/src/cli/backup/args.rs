@@ -11,7 +11,8 @@ Examples:
   holdfast backup now --source production    one of them
   holdfast backup now -w json
 
-While `holdfast run` is up it does the work; the bundled store can only be read by it.";
+While `holdfast run` is up it does the work; the bundled store can only be read by it. Where the vault
+cannot be reached, the backup waits on this host (exit code 14) and goes there when it is back.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -89,6 +90,9 @@ pub(crate) struct ListArgs {
     /// Only this source
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
+    /// Read from this vault: `first` or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    pub(super) vault: Option<String>,
 }
 
 /// Show everything known about one backup.
@@ -100,6 +104,9 @@ pub(crate) struct ShowArgs {
     /// The source, where there are several
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
+    /// Read from this vault: `first` or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    pub(super) vault: Option<String>,
 }
 
 /// Read backups back and raise their proof level.
@@ -121,6 +128,9 @@ pub(crate) struct VerifyArgs {
     /// An age identity instead of `restore.identity_file`
     #[arg(long, value_name = "FILE")]
     pub(super) identity: Option<PathBuf>,
+    /// Read from this vault: `first` or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    pub(super) vault: Option<String>,
 }
 
 /// Put what no rule keeps into the trash, and remove what was there long enough.

@@ -339,6 +339,13 @@ impl Run<'_> {
                 .iter()
                 .map(|(id, why)| format!("{id} stays: {why}")),
         );
+        let by = (&self.signer, now);
+        let deltas = prune::release_deltas(self.settings, &self.vault, cluster, by).await?;
+        if deltas > 0 {
+            self.notes.push(format!(
+                "{deltas} deltas that no backup is followed by were removed"
+            ));
+        }
         let swept = removal::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
             .await
             .or_fail("parts of no backup were not removed")?;

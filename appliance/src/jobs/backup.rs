@@ -109,6 +109,8 @@ pub(crate) struct Wishes<'a> {
     pub(crate) claimed: Option<&'a Mutex<Option<Generation>>>,
     /// The turn in which it is taken, where the members of a cluster take turns.
     pub(crate) office: Option<&'a Arc<dyn Office>>,
+    /// The content is a state of the past, of this generation: see [`super::consolidation`].
+    pub(crate) past: Option<(DateTime<Utc>, Generation)>,
 }
 
 /// What one run works with.
@@ -195,6 +197,10 @@ impl Run<'_> {
         if let Some(claimed) = wishes.claimed {
             let is_accepted = options.accept_new_cluster;
             options.generation = self.generation(opened, claimed, is_accepted).await?;
+        }
+        if let Some((time, generation)) = wishes.past {
+            options.now = time;
+            options.generation = Some(generation);
         }
         options.office = wishes.office.cloned();
         options.read_back = ReadBack::Sizes;

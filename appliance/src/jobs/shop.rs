@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backup::{self, BackupOutcome, Wishes};
 use super::board::Board;
+use super::consolidation;
 use super::control::{self, Answer, Ask};
 use super::drill::{self, DrillOutcome};
 use super::scheduler::{self, Ended, Plan, REQUESTS_MAX};
@@ -87,10 +88,12 @@ impl Shop {
         let backups = shop.back_up(of, requests, stop.clone());
         let (door, requests) = mpsc::channel(REQUESTS_MAX);
         doors.drills.insert(name.clone(), door);
+        let merges = consolidation::watch_over(Arc::clone(self), Arc::clone(&source), stop.clone());
         let drills = Arc::clone(self).rehearse(source, requests, stop.clone());
         Ok(vec![
             (format!("backup/{name}"), Box::pin(backups)),
             (format!("drill/{name}"), Box::pin(drills)),
+            (format!("consolidation/{name}"), Box::pin(merges)),
         ])
     }
 
@@ -186,6 +189,7 @@ impl Shop {
             accept_new_cluster: request.as_ref().is_some_and(|one| one.accept_new_cluster),
             claimed: Some(claimed),
             office: office.as_ref(),
+            ..Wishes::default()
         };
         let outcome = self.one_backup(source, wishes).await;
         self.refresh.send_replace(());

@@ -486,3 +486,67 @@ async fn deltas_go_with_the_last_backup_that_needs_them_and_no_sooner() {
     let again = run(prune(&["--confirm"])).await;
     assert_eq!(again["deltas_removed"], 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deltas_are_merged_into_a_backup_that_stands_for_itself() {
+    let (mut history, [_, _, nine]) = history().await;
+    history.put("a", "later").await;
+    history.cut().await;
+    let merge = ["backup", "consolidate", "-w", "json"];
+    let run = async |more: &[&str]| {
+        let words = [&merge[..], more].concat();
+        history.place.run(&words).await.expect(0).json()
+    };
+    let dry = run(&["--dry-run"]).await;
+    assert_eq!(dry["prospect"]["revision"], 10, "{dry}");
+    assert!(dry["backup"].is_null());
+    let idle = run(&["--if-due"]).await;
+    assert!(idle["backup"].is_null(), "without an objective: {idle}");
+    let due = ["--if-due", "--set", "policies.objective.rto=1ms"];
+    let done = run(&due).await;
+    assert_eq!(done["backup"]["level"], "L2", "{done}");
+    assert_eq!(done["backup"]["revision"], 10);
+    assert_eq!(done["backup"]["hash_kv"], history.told[&10].0);
+    let shown = ["backup", "show", "-w", "json"];
+    let shown = history.place.run(&shown).await.expect(0).json();
+    let manifest = &shown["manifest"];
+    assert_eq!(manifest["source"]["kind"], "consolidation");
+    let started: DateTime<Utc> = manifest["started"].as_str().unwrap().parse().unwrap();
+    assert!(started > nine, "its state is from then: {started}");
+    let again = run(&[]).await;
+    assert!(again["prospect"].is_null(), "{again}");
+    // What is captured later follows it.
+    history.delete("b").await;
+    history.cut().await;
+    let listed = ["backup", "list", "-w", "json"];
+    let listed = history.place.run(&listed).await.expect(0).json();
+    assert_eq!(listed["backups"][0]["revision"], 10);
+    assert_eq!(listed["backups"][0]["changes"]["to"], 11);
+    for revision in ["9", "10", "11"] {
+        history.restore(revision, &["--revision", revision]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drill_restores_the_changes_too_and_says_until_when() {
+    let (history, [_, _, nine]) = history().await;
+    let drill = ["drill", "run", "-w", "json"];
+    let report = history.place.run(&drill).await.expect(0).json();
+    assert_eq!(report["outcome"], "passed", "{report}");
+    let replayed = &report["replayed"];
+    assert_eq!(
+        (&replayed["revision"], &replayed["compared"]),
+        (&9.into(), &9.into())
+    );
+    let until: DateTime<Utc> = replayed["until"].as_str().unwrap().parse().unwrap();
+    assert_eq!(until, nine);
+    assert_eq!(report["rpo"]["revisions_missing"], 0);
+    let shown = history.place.run(&["drill", "show"]).await.expect(0).said;
+    assert!(shown.contains("1 deltas to revision 9, until "), "{shown}");
+    // What is proven now is restored without being asked, up to the last change.
+    let done = history.restore("proven", &[]).await;
+    assert_eq!(
+        (&done["plan"]["level"], &done["plan"]["revision"]),
+        (&"L3".into(), &9.into())
+    );
+}

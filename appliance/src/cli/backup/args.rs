@@ -36,6 +36,17 @@ Examples:
 
 The daemon prunes by itself after each newly verified backup.";
 
+const CONSOLIDATE_EXAMPLES: &str = "\
+Examples:
+  holdfast backup consolidate --dry-run      what would be merged, and how long a restore takes
+  holdfast backup consolidate --if-due       only where a restore would take longer than
+                                             `policies.objective.rto` allows
+  holdfast backup consolidate
+
+The source is not asked: the newest backup and the deltas after it are read from the vault, replayed
+and compared with the HashKV that the source told. What was captured later follows the new backup.
+The age identity is needed.";
+
 const PIN_EXAMPLES: &str = "\
 Examples:
   holdfast backup pin 01980f3e-... --reason 'before the upgrade'
@@ -54,6 +65,8 @@ pub(crate) enum BackupCommand {
     Verify(VerifyArgs),
     /// Remove what the retention rules release
     Prune(PruneArgs),
+    /// Merge the changes after the newest backup into a new one, from the vault alone
+    Consolidate(ConsolidateArgs),
     /// Keep a backup whatever the rules say
     Pin(PinArgs),
 }
@@ -125,6 +138,21 @@ pub(crate) struct PruneArgs {
     /// Times of backups up to this place of the chain were looked at and are right
     #[arg(long, value_name = "SEQUENCE", value_parser = sequence)]
     pub(super) confirm_times: Option<Sequence>,
+}
+
+/// Merge the changes after the newest backup into a new one.
+#[derive(Debug, Args)]
+#[command(after_help = CONSOLIDATE_EXAMPLES)]
+pub(crate) struct ConsolidateArgs {
+    /// The source, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// Only where the objective asks for it
+    #[arg(long)]
+    pub(super) if_due: bool,
+    /// Say what would be merged; write nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 /// Keep a backup whatever the rules say.

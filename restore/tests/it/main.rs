@@ -8,6 +8,7 @@
 mod backup;
 mod bench;
 mod cluster_source;
+mod consolidating;
 mod copies;
 mod deltas;
 mod etcd_source;

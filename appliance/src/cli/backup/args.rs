@@ -46,6 +46,17 @@ Examples:
 It comes back pinned, or the rules would let it go again; `holdfast backup pin ID --remove` hands it
 back to them. `holdfast backup list` shows what is in the trash.";
 
+const CONSOLIDATE_EXAMPLES: &str = "\
+Examples:
+  holdfast backup consolidate --dry-run      what would be merged, and how long a restore takes
+  holdfast backup consolidate --if-due       only where a restore would take longer than
+                                             `policies.objective.rto` allows
+  holdfast backup consolidate
+
+The source is not asked: the newest backup and the deltas after it are read from the vault, replayed
+and compared with the HashKV that the source told. What was captured later follows the new backup.
+The age identity is needed.";
+
 const PIN_EXAMPLES: &str = "\
 Examples:
   holdfast backup pin 01980f3e-... --reason 'before the upgrade'
@@ -66,6 +77,8 @@ pub(crate) enum BackupCommand {
     Prune(PruneArgs),
     /// Bring a backup back from the trash, pinned
     Undelete(UndeleteArgs),
+    /// Merge the changes after the newest backup into a new one, from the vault alone
+    Consolidate(ConsolidateArgs),
     /// Keep a backup whatever the rules say
     Pin(PinArgs),
 }
@@ -163,6 +176,21 @@ pub(crate) struct UndeleteArgs {
     /// Why, for whoever asks later
     #[arg(long, default_value = "", value_name = "TEXT")]
     pub(super) reason: String,
+}
+
+/// Merge the changes after the newest backup into a new one.
+#[derive(Debug, Args)]
+#[command(after_help = CONSOLIDATE_EXAMPLES)]
+pub(crate) struct ConsolidateArgs {
+    /// The source, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// Only where the objective asks for it
+    #[arg(long)]
+    pub(super) if_due: bool,
+    /// Say what would be merged; write nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 /// Keep a backup whatever the rules say.

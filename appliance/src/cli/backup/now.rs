@@ -75,7 +75,7 @@ async fn take(
     .await
 }
 
-fn text_of(report: &BackupReport) -> String {
+pub(super) fn text_of(report: &BackupReport) -> String {
     let level = report.level.map_or("not proven".to_owned(), |level| {
         format!("{level} ({})", level.word())
     });

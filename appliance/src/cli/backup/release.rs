@@ -12,7 +12,7 @@ use super::args::{PinArgs, PruneArgs};
 use crate::exit_code::ExitCode;
 use crate::failure::{Failure, OrFail as _};
 use crate::health::moment;
-use crate::jobs::prune as job;
+use crate::jobs::prune::{self as job, DeltasDue};
 use crate::{keys, vaults};
 
 #[derive(Serialize)]
@@ -24,7 +24,26 @@ struct PruneShape {
     undo_until: DateTime<Utc>,
     /// The second step: what becomes of what was in the trash before.
     trash: Vec<InTrash>,
+    /// Changes that no backup in the vault can be followed by.
+    deltas: Vec<DeltasDue>,
     outcome: Option<Pruned>,
+    /// How many objects of such changes were removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deltas_removed: Option<u64>,
+}
+
+/// What becomes of the changes between backups, for a person.
+fn delta_lines(shape: &PruneShape) -> Vec<String> {
+    let line = |due: &DeltasDue| {
+        let (count, generation, through) = (due.deltas, due.generation, due.through);
+        format!(
+            "deltas: {count} of generation {generation}, up to number {through}, follow no backup \
+             in the vault"
+        )
+    };
+    let removed = shape.deltas_removed.filter(|count| *count > 0);
+    let removed = removed.map(|count| format!("{count} objects of deltas removed"));
+    shape.deltas.iter().map(line).chain(removed).collect()
 }
 
 #[derive(Serialize)]
@@ -39,22 +58,25 @@ pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCod
     let settings = context.settings()?;
     let source = settings.source(args.source.as_deref())?;
     let now = context.clock.now();
-    let catalog = vaults::catalog(&settings, &source.name).await?;
+    let (catalog, runs) = vaults::history(&settings, &source.name).await?;
     let plan = job::plan_confirmed(&settings, &catalog, now, args.confirm_times)?;
     let grace = settings.policies()?.retention.trash_grace.as_delta();
-    let outcome = if args.confirm {
+    let (mut outcome, mut deltas_removed) = (None, None);
+    if args.confirm {
         let signer = keys::signer(&settings)?;
         let vault = vaults::write(&settings, &signer, now).await?;
-        Some(job::carry_out(&settings, &vault, &source.name, &plan, (&signer, now)).await?)
-    } else {
-        None
-    };
+        let (name, by) = (&source.name, (&signer, now));
+        outcome = Some(job::carry_out(&settings, &vault, name, &plan, by).await?);
+        deltas_removed = Some(job::release_deltas(&settings, &vault, name, by).await?);
+    }
     let shape = PruneShape {
         is_dry_run: !args.confirm,
         plan,
         undo_until: now + grace,
         trash: in_trash(&catalog, now, grace),
+        deltas: job::deltas_due(&catalog, &runs),
         outcome,
+        deltas_removed,
     };
     context.output.show(&shape, text_of)?;
     let is_refused = shape
@@ -90,6 +112,7 @@ fn text_of(shape: &PruneShape) -> String {
         };
         format!("{} in the trash ({}): {what}", one.id, one.why)
     }));
+    lines.extend(delta_lines(shape));
     let Some(done) = &shape.outcome else {
         let due = shape.trash.iter();
         let due = due.filter(|one| one.removal == Removal::Due).count();
@@ -100,6 +123,8 @@ fn text_of(shape: &PruneShape) -> String {
                  until {}) and removes {due} from it for good",
                 moment(shape.undo_until)
             ));
+        } else if !shape.deltas.is_empty() {
+            lines.push("nothing was changed; --confirm removes the deltas".to_owned());
         }
         return lines.join("\n");
     };

@@ -7,6 +7,7 @@ pub(crate) mod board;
 pub(crate) mod control;
 pub(crate) mod drill;
 pub(crate) mod prune;
+pub(crate) mod prune_log;
 pub(crate) mod rehearsal;
 pub(crate) mod scheduler;
 mod shop;

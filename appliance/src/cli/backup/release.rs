@@ -1,10 +1,12 @@
 //! `holdfast backup prune` and `pin`.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use holdfast_policies::{RetentionPlan, SnapshotId};
+use holdfast_policies::retention::Removal;
+use holdfast_policies::{RetentionPlan, Sequence, SnapshotId};
 use holdfast_restore::Catalog;
+use holdfast_restore::confirmation::{self, Confirmation};
 use holdfast_restore::pin::{self, Pin};
-use holdfast_restore::prune::{Pruned, Removal, removals};
+use holdfast_restore::prune::{Pruned, removals};
 use serde::Serialize;
 
 use super::super::dispatch::Context;
@@ -12,7 +14,7 @@ use super::args::{PinArgs, PruneArgs};
 use crate::exit_code::ExitCode;
 use crate::failure::{Failure, OrFail as _};
 use crate::health::moment;
-use crate::jobs::prune as job;
+use crate::jobs::prune::{self as job, Pruner};
 use crate::{keys, vaults};
 
 #[derive(Serialize)]
@@ -40,14 +42,26 @@ pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCod
     let source = settings.source(args.source.as_deref())?;
     let now = context.clock.now();
     let catalog = vaults::catalog(&settings, &source.name).await?;
-    let plan = job::plan_confirmed(&settings, &catalog, now, args.confirm_times)?;
     let grace = settings.policies()?.retention.trash_grace.as_delta();
-    let outcome = if args.confirm {
+    let (plan, outcome) = if args.confirm {
         let signer = keys::signer(&settings)?;
         let vault = vaults::write(&settings, &signer, now).await?;
-        Some(job::carry_out(&settings, &vault, &source.name, &plan, (&signer, now)).await?)
+        let pruner = Pruner {
+            settings: &settings,
+            vault: &vault,
+            cluster: &source.name,
+            signer: &signer,
+            now,
+        };
+        let (plan, pruned) = pruner.run(args.confirm_times).await?;
+        confirm(&pruner, args.confirm_times).await?;
+        (plan, Some(pruned))
     } else {
-        None
+        let confirmed = args.confirm_times;
+        (
+            job::plan(&settings, &catalog, (now, None), confirmed)?,
+            None,
+        )
     };
     let shape = PruneShape {
         is_dry_run: !args.confirm,
@@ -67,8 +81,23 @@ pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCod
     })
 }
 
+/// What was looked at once holds from now on, also for the daemon.
+async fn confirm(of: &Pruner<'_>, sequence: Option<Sequence>) -> Result<(), Failure> {
+    let Some(sequence) = sequence else {
+        return Ok(());
+    };
+    let word = Confirmation {
+        cluster: of.cluster.clone(),
+        sequence,
+        at: of.now,
+    };
+    confirmation::record(of.vault, &word, of.signer)
+        .await
+        .or_fail("that the times are right was not stored")
+}
+
 fn in_trash(catalog: &Catalog, now: DateTime<Utc>, grace: TimeDelta) -> Vec<InTrash> {
-    let decided = removals(catalog, now, grace).into_iter();
+    let decided = removals(catalog, (now, None), grace).into_iter();
     decided
         .map(|(id, removal)| InTrash {
             id,
@@ -86,6 +115,9 @@ fn text_of(shape: &PruneShape) -> String {
         let what = match &one.removal {
             Removal::Due => "its time is over, removed by this step".to_owned(),
             Removal::Waits(until) => format!("can be brought back until {}", moment(*until)),
+            Removal::Locked(until) => {
+                format!("its time is over, locked until {}", moment(*until))
+            }
             Removal::Held(why) => format!("its time is over, held back: {why}"),
         };
         format!("{} in the trash ({}): {what}", one.id, one.why)
@@ -108,6 +140,8 @@ fn text_of(shape: &PruneShape) -> String {
         done.trashed.len(),
         done.removed.len()
     ));
+    let deferred = done.deferred.iter();
+    lines.extend(deferred.map(|(id, until)| format!("{id} is locked until {}", moment(*until))));
     let held = done.held.iter();
     lines.extend(held.map(|(id, why)| format!("{id} is held back: {why}")));
     let refused = done.refused.iter();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, SnapshotId};
+use holdfast_restore::delta::run::{self, Runs};
 use holdfast_restore::in_use::{Mark, Reader};
 use holdfast_restore::ledger::{self, Ledger};
 use holdfast_restore::{
@@ -179,6 +180,31 @@ pub(crate) async fn catalog(
 ) -> Result<Catalog, Failure> {
     let vault = read(settings).await?;
     catalog_in(&vault, settings, cluster, &keys::trust(settings)?).await
+}
+
+/// What the vault holds of `cluster`: the backups and the changes between them.
+pub(crate) async fn history(
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<(Catalog, Runs), Failure> {
+    let (vault, trust) = (read(settings).await?, keys::trust(settings)?);
+    let catalog = catalog_in(&vault, settings, cluster, &trust).await?;
+    let runs = runs_in(&vault, settings, &catalog, &trust).await?;
+    Ok((catalog, runs))
+}
+
+/// The changes between the backups of `catalog`.
+pub(crate) async fn runs_in<Mode: Sync>(
+    vault: &Vault<Mode>,
+    settings: &Settings,
+    catalog: &Catalog,
+    trust: &Trust,
+) -> Result<Runs, Failure> {
+    run::survey(vault, catalog, trust).await.or_fail(format!(
+        "the changes of `{}` in {} cannot be listed",
+        catalog.cluster,
+        settings.vault().location()
+    ))
 }
 
 /// What is wrong with the history of a catalog and needs a person's eye. A prune that was cut short

@@ -58,11 +58,14 @@ pub use flaw::{Flaw, FlawKind};
 pub use key::{Identities, Keys, Recipient, Signer, Trust, Verifier};
 pub use ledger::{Ledger, Observation};
 pub use manifest::Manifest;
-pub use plan::{Bump, Pick, RestoreOptions, RestorePlan, Target, Upto, plan_replay, plan_restore};
+pub use plan::{
+    Bump, Pick, RestoreOptions, RestorePlan, Target, Upto, Wanted, plan_replay, plan_restore,
+};
 pub use progress::{Phase, Progress, ProgressFn};
 pub use proof::{Evidence, Proof};
 pub use prune::execute_prune;
 pub use rebuild::{Restored, rebuild, rebuild_with_content};
+pub use replay::{Replayed, Told};
 pub use seal::Sealer;
 pub use source::{BundledSource, EtcdSource, EtcdSpec, FileSource, Source, SourceSpec};
 pub use unique::UniqueId;

@@ -4,7 +4,7 @@ use holdfast_policies::{Generation, ID_RANDOM_BYTES};
 
 use super::*;
 use crate::chain::Chain;
-use crate::flaw::{Flaw, FlawKind};
+use crate::flaw::FlawKind;
 use crate::key::Signer;
 use crate::ledger::Ledger;
 use crate::manifest::{ContentRecord, Manifest, SourceHash, SourceRecord};

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use comfy_table::{Table, TableStyle};
 use holdfast_policies::{ByteSize, Level, Pool, SnapshotId};
+use holdfast_restore::delta::run::{Following, Runs};
 use holdfast_restore::release::Release;
 use holdfast_restore::{Backup, Manifest, Proof};
 use serde::Serialize;
@@ -30,6 +31,9 @@ struct BackupLine {
     is_damaged: bool,
     is_pinned: bool,
     pool: Pool,
+    /// The changes captured after it, that a restore replays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Following>,
     /// Set for one in the trash: until when it can be brought back.
     #[serde(skip_serializing_if = "Option::is_none")]
     trash_until: Option<DateTime<Utc>>,
@@ -53,20 +57,19 @@ pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode,
     };
     let grace = settings.policies()?.retention.trash_grace.as_delta();
     for source in settings.sources(args.source.as_deref())? {
-        let catalog = vaults::catalog(&settings, &source.name).await?;
+        let (catalog, runs) = vaults::history(&settings, &source.name).await?;
         let name = source.name.as_str();
-        shape
-            .backups
-            .extend(catalog.backups.iter().rev().map(|one| line_of(name, one)));
-        shape
-            .trash
-            .extend(catalog.trash.iter().rev().map(|one| BackupLine {
-                trash_until: Some(one.release.until(grace)),
-                ..line_of(name, &one.backup)
-            }));
-        shape
-            .problems
-            .extend(vaults::problems(&catalog).map(|flaw| format!("{name}: {flaw}")));
+        let newest_first = catalog.backups.iter().rev();
+        let lines = newest_first.map(|one| line_of(name, one, &runs));
+        shape.backups.extend(lines);
+        let trashed = catalog.trash.iter().rev().map(|one| BackupLine {
+            trash_until: Some(one.release.until(grace)),
+            ..line_of(name, &one.backup, &runs)
+        });
+        shape.trash.extend(trashed);
+        let problems = vaults::problems(&catalog).chain(&runs.flaws);
+        let problems = problems.map(|flaw| format!("{name}: {flaw}"));
+        shape.problems.extend(problems);
     }
     context.output.show(&shape, table_of)?;
     let is_damaged = shape.backups.iter().any(|one| one.is_damaged);
@@ -78,7 +81,7 @@ pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode,
 }
 
 /// What a list says of a backup.
-fn line_of(source: &str, backup: &Backup) -> BackupLine {
+fn line_of(source: &str, backup: &Backup, runs: &Runs) -> BackupLine {
     let manifest = &backup.manifest;
     let level = backup.level();
     let proven = backup.proofs.iter().rfind(|proof| proof.level == level);
@@ -96,8 +99,21 @@ fn line_of(source: &str, backup: &Backup) -> BackupLine {
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
         pool: manifest.pool,
+        changes: runs.following(backup),
         trash_until: None,
     }
+}
+
+/// How far one comes from a backup.
+fn changes_of(following: Option<Following>) -> String {
+    following.map_or(String::new(), |changes| {
+        format!(
+            "{} to {}, {}",
+            changes.deltas,
+            changes.to,
+            moment(changes.until)
+        )
+    })
 }
 
 fn table_of(listed: &Listed) -> String {
@@ -107,7 +123,15 @@ fn table_of(listed: &Listed) -> String {
     let mut table = Table::new();
     table.load_style(TableStyle::new());
     table.set_header([
-        "ID", "SOURCE", "TAKEN", "REVISION", "KEYS", "STORED", "PROOF", "",
+        "ID",
+        "SOURCE",
+        "TAKEN",
+        "REVISION",
+        "KEYS",
+        "STORED",
+        "PROOF",
+        "CHANGES TO",
+        "",
     ]);
     for one in listed.backups.iter().chain(&listed.trash) {
         let level = match (one.level, one.is_damaged) {
@@ -123,6 +147,7 @@ fn table_of(listed: &Listed) -> String {
             one.keys.to_string(),
             ByteSize::new(one.stored_bytes).rounded(),
             level,
+            changes_of(one.changes),
             remark_of(one),
         ]);
     }
@@ -156,6 +181,8 @@ struct Shown<'a> {
     is_damaged: bool,
     is_pinned: bool,
     observed: DateTime<Utc>,
+    /// The changes captured after it.
+    changes: Option<Following>,
     manifest: &'a Manifest,
     proofs: &'a [Proof],
     flaws: Vec<String>,
@@ -165,7 +192,7 @@ struct Shown<'a> {
 pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
     let source = settings.source(args.source.as_deref())?;
-    let catalog = vaults::catalog(&settings, &source.name).await?;
+    let (catalog, runs) = vaults::history(&settings, &source.name).await?;
     let backup = vaults::pick(&catalog, args.id.as_deref())?;
     let trashed = catalog.trashed(backup.id()).ok();
     let shape = Shown {
@@ -174,6 +201,7 @@ pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode,
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
         observed: backup.observed,
+        changes: runs.following(backup),
         manifest: &backup.manifest,
         proofs: &backup.proofs,
         flaws: backup.flaws.iter().map(ToString::to_string).collect(),
@@ -193,6 +221,11 @@ fn text_of(shape: &Shown<'_>) -> String {
         (None, false) => "none".to_owned(),
     };
     let mut rows = manifest_rows(shape.manifest);
+    if let Some(changes) = shape.changes {
+        let (deltas, to, until) = (changes.deltas, changes.to, moment(changes.until));
+        let text = format!("{deltas} deltas after it, to revision {to}, until {until}");
+        rows.push(("changes", text));
+    }
     rows.push(("proof", level));
     rows.extend(shape.proofs.iter().map(|proof| {
         let level = proof

@@ -2,22 +2,30 @@
 
 use std::fmt;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_policies::objective::{BackupPoint, DrillPoint};
+use holdfast_policies::retention::Removal;
 use holdfast_policies::{
     ByteSize, Evidence, Level, Objective, ObjectiveStatus, Schedule, SnapshotId,
 };
+use holdfast_restore::prune::removals;
 use holdfast_restore::waiting::Waiting;
 use holdfast_restore::{Backup, Catalog, ReadOnly, Trust, Vault};
 use serde::Serialize;
 
+use crate::alarms::{Alarm, AlarmName};
 use crate::config::{FIRST, Settings, Source};
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::jobs::board::{Failing, label};
 use crate::jobs::drill::{self, DrillWords};
+use crate::jobs::prune_log::PruneLog;
 use crate::jobs::turn::Turn;
 use crate::vaults::copies::CopyStatus;
 use crate::{jobs, keys, vaults};
+
+/// How long after its time a backup may be in the trash before somebody is told: prunes come after
+/// backups.
+const OVERDUE: TimeDelta = TimeDelta::days(1);
 
 /// A backup in a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,6 +74,10 @@ pub(crate) struct SourceStatus {
     /// The schedules of both, where there are any.
     #[serde(skip)]
     pub(crate) schedules: [Option<String>; 2],
+    /// What somebody must be told.
+    pub(crate) alarms: Vec<Alarm>,
+    /// Backups in the trash.
+    pub(crate) trash: usize,
     /// What in the vault needs a person's eye.
     pub(crate) problems: Vec<String>,
     /// Whose turn it is to work, as this host's daemon says; `None` where it has nobody beside it
@@ -93,6 +105,8 @@ impl SourceStatus {
             next_backup: None,
             next_drill: None,
             schedules: [None, None],
+            alarms: Vec::new(),
+            trash: 0,
             problems: Vec::new(),
             turn: None,
         }
@@ -210,6 +224,8 @@ pub(crate) async fn gather(
         next_drill: next(&drill, last_drill),
         schedules: [backup, drill].map(|one| one.map(|schedule| schedule.to_string())),
         last_drill: drills.into_iter().next(),
+        alarms: alarms(settings, source, catalog.as_ref(), now)?,
+        trash: catalog.as_ref().map_or(0, |catalog| catalog.trash.len()),
         problems,
         turn: None,
         evidence,
@@ -280,6 +296,35 @@ fn problems_of(copies: &[CopyStatus], now: DateTime<Utc>) -> Vec<String> {
     problems.collect()
 }
 
+/// What this host's prunes came to, and what the vault shows of those of any host: a backup whose
+/// time in the trash was over a day ago, that nothing holds back, and that is still there.
+fn alarms(
+    settings: &Settings,
+    source: &Source,
+    catalog: Option<&Catalog>,
+    now: DateTime<Utc>,
+) -> Result<Vec<Alarm>, Failure> {
+    let mut alarms = PruneLog::read(settings, &source.name).alarms();
+    let Some(catalog) = catalog else {
+        return Ok(alarms);
+    };
+    let grace = settings.policies()?.retention.trash_grace.as_delta();
+    let decided = removals(catalog, (now - OVERDUE, None), grace).into_iter();
+    let overdue: Vec<_> = decided
+        .filter(|(_, removal)| *removal == Removal::Due)
+        .collect();
+    let is_told = alarms.iter().any(|one| one.name == AlarmName::PruneFailed);
+    if let (Some((id, _)), false) = (overdue.first(), is_told) {
+        let text = format!(
+            "{} backups should have left the trash more than a day ago and are still there, {id} \
+             among them: `holdfast backup prune` says what keeps them",
+            overdue.len()
+        );
+        alarms.push(Alarm::new(AlarmName::PruneFailed, text));
+    }
+    Ok(alarms)
+}
+
 fn problems(catalog: &Catalog) -> Vec<String> {
     let history = vaults::problems(catalog).map(ToString::to_string);
     let damaged = catalog
@@ -337,7 +382,15 @@ impl fmt::Display for SourceStatus {
         writeln!(f, "  newest proven     {}", or_none(proven))?;
         let drill = self.last_drill.as_ref().map(DrillWords::line);
         writeln!(f, "  last drill        {}", or_none(drill))?;
-        writeln!(f, "  backups           {} in the vault", self.backups)?;
+        let trash = match self.trash {
+            0 => String::new(),
+            count => format!(", {count} in the trash"),
+        };
+        writeln!(
+            f,
+            "  backups           {} in the vault{trash}",
+            self.backups
+        )?;
         if let Some(waiting) = &self.waiting {
             let bytes = ByteSize::new(waiting.bytes).rounded();
             let since = waiting.since.map_or(String::new(), moment);
@@ -363,6 +416,9 @@ impl fmt::Display for SourceStatus {
             planned(self.next_backup, backup)
         )?;
         write!(f, "  next drill        {}", planned(self.next_drill, drill))?;
+        for alarm in &self.alarms {
+            write!(f, "\n  ALARM             {alarm}")?;
+        }
         for problem in &self.problems {
             write!(f, "\n  PROBLEM           {problem}")?;
         }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use holdfast_policies::{ClusterName, Generation, Sequence};
+use holdfast_policies::{ClusterName, Generation, Pool, Sequence};
 
 use crate::claim::Claim;
 use crate::error::{Error, Result, Successor};
@@ -41,6 +41,8 @@ pub struct CaptureOptions {
     /// The generation to write. `None`: that of the newest backup, or the first. Lower than the
     /// newest backup's: this writer was replaced, and is refused.
     pub generation: Option<Generation>,
+    /// What the backup is taken for.
+    pub pool: Pool,
     /// What must still be held when the manifest is written.
     pub office: Option<Arc<dyn Office>>,
     /// Go on when the source is another cluster than before. Begins the next generation.
@@ -65,6 +67,7 @@ impl CaptureOptions {
             now,
             trust: Trust::default(),
             generation: None,
+            pool: Pool::default(),
             office: None,
             accept_new_cluster: false,
             read_back: ReadBack::default(),

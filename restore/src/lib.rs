@@ -16,6 +16,7 @@
 pub mod capture;
 mod chain;
 pub mod claim;
+pub mod confirmation;
 pub mod consolidate;
 pub mod content;
 pub mod copy;

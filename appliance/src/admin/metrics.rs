@@ -12,6 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::alarms::AlarmName;
 use crate::health::SourceStatus;
 use crate::jobs::board::{JobName, JobState};
 use crate::jobs::turn::Turn;
@@ -35,6 +36,12 @@ struct ByObjective {
 struct ByCopy {
     source: String,
     vault: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByAlarm {
+    source: String,
+    alarm: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -144,6 +151,21 @@ const PROBLEMS: Described = gauge(
     "Things in the vault that need a person's eye; `holdfast status` names them",
 );
 
+const ALARM: Described = Described {
+    labels: "source, alarm",
+    ..gauge(
+        "holdfast_appliance_alarm",
+        "0 or 1",
+        "1 while the alarm is on: `prune_failed` (backups that should go could not be removed), `retention_no_effect` (they are let go and the vault does not shrink), `clock_disagreement` (retention refuses, since clocks or times of backups disagree); `holdfast status` says more",
+    )
+};
+
+const TRASH: Described = gauge(
+    "holdfast_appliance_trash_backups",
+    "backups",
+    "Backups in the trash: let go, whole, and not removed yet",
+);
+
 const RUNS: Described = Described {
     kind: "counter",
     labels: "job, source, succeeded",
@@ -212,7 +234,7 @@ const WAITING_BYTES: Described = gauge(
 );
 
 /// Every metric of the appliance.
-pub(crate) const METRICS: [Described; 19] = [
+pub(crate) const METRICS: [Described; 21] = [
     LAST_BACKUP,
     RPO,
     RTO,
@@ -224,6 +246,8 @@ pub(crate) const METRICS: [Described; 19] = [
     BACKUPS,
     REVISION,
     PROBLEMS,
+    ALARM,
+    TRASH,
     RUNS,
     ACTIVE,
     COPY_BEHIND,
@@ -276,6 +300,8 @@ struct Metrics {
     backups: Family<BySource, Whole>,
     revision: Family<BySource, Whole>,
     problems: Family<BySource, Whole>,
+    alarms: Family<ByAlarm, Whole>,
+    trash: Family<BySource, Whole>,
     evidence: Family<BySource, Seconds>,
     missed: Family<ByObjective, Whole>,
     wanted: Family<ByObjective, Seconds>,
@@ -336,6 +362,8 @@ impl Metrics {
         to.register(BACKUPS.name, BACKUPS.help, self.backups.clone());
         to.register(REVISION.name, REVISION.help, self.revision.clone());
         to.register(PROBLEMS.name, PROBLEMS.help, self.problems.clone());
+        to.register(ALARM.name, ALARM.help, self.alarms.clone());
+        to.register(TRASH.name, TRASH.help, self.trash.clone());
         to.register(RUNS.name, RUNS.help, self.runs.clone());
         to.register(ACTIVE.name, ACTIVE.help, self.active.clone());
         to.register(WAITING.name, WAITING.help, self.waiting.clone());
@@ -396,6 +424,15 @@ impl Metrics {
         self.problems
             .get_or_create(&label())
             .set(count(status.problems.len()));
+        self.trash.get_or_create(&label()).set(count(status.trash));
+        for name in AlarmName::ALL {
+            let label = ByAlarm {
+                source: status.source.clone(),
+                alarm: name.text(),
+            };
+            let is_on = status.alarms.iter().any(|one| one.name == name);
+            self.alarms.get_or_create(&label).set(i64::from(is_on));
+        }
         let revision = status.newest.as_ref().map_or(0, |newest| newest.revision);
         self.revision.get_or_create(&label()).set(revision);
         for (objective, judgement) in [
@@ -484,7 +521,12 @@ mod tests {
         for family in seconds.into_iter().chain(more) {
             family.get_or_create(&source()).set(1.5);
         }
-        let waiting = [&metrics.waiting, &metrics.waiting_bytes];
+        let alarm = ByAlarm {
+            source: "s".to_owned(),
+            alarm: "prune_failed",
+        };
+        metrics.alarms.get_or_create(&alarm).set(1);
+        let waiting = [&metrics.waiting, &metrics.waiting_bytes, &metrics.trash];
         let whole = [&metrics.backups, &metrics.revision, &metrics.problems];
         for family in whole.into_iter().chain(waiting) {
             family.get_or_create(&source()).set(1);

@@ -87,6 +87,13 @@ fn source(page: &mut String, status: &SourceStatus) {
         page,
         &format!("<tr><th>backups in the vault<td>{}</tr>", status.backups),
     );
+    for alarm in &status.alarms {
+        let text = escape(&alarm.to_string());
+        push(
+            page,
+            &format!("<tr><th>alarm<td class=\"missed\">{text}</tr>"),
+        );
+    }
     for problem in &status.problems {
         push(
             page,

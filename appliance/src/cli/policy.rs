@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
-use holdfast_policies::retention::{SimulatedDay, simulate};
+use holdfast_policies::retention::{Scenario, SimulatedDay, simulate};
 use holdfast_policies::{ByteSize, Refusal, RetentionPlan, Schedule, Span};
 use serde::Serialize;
 
@@ -28,7 +28,8 @@ Examples:
 const SIMULATE_EXAMPLES: &str = "\
 Examples:
   holdfast policy simulate                       a year of this policy
-  holdfast policy simulate --for 90d --size 250MiB";
+  holdfast policy simulate --for 90d --size 250MiB
+  holdfast policy simulate --manual @weekly      ... with a `backup now` every week";
 
 /// Check and explain schedules and retention.
 #[derive(Debug, Subcommand)]
@@ -66,6 +67,9 @@ pub(crate) struct SimulateArgs {
     /// How long
     #[arg(long = "for", default_value = "1y", value_name = "TIME")]
     length: Span,
+    /// Backups somebody asks for besides, as often as this says: `@weekly`, `@every 3d`
+    #[arg(long, value_name = "SCHEDULE")]
+    manual: Option<String>,
     /// The size of one backup in the vault
     #[arg(long, default_value = "100MiB", value_name = "SIZE")]
     size: ByteSize,
@@ -89,6 +93,7 @@ struct Runs {
 struct Simulated {
     taken: usize,
     most_kept: usize,
+    most_stored: usize,
     most_bytes: u64,
     kept_at_the_end: usize,
     is_cut_short: bool,
@@ -164,7 +169,8 @@ async fn explain(args: &ExplainArgs, context: &Context) -> Result<ExitCode, Fail
     let settings = context.settings()?;
     let source = settings.source(args.source.as_deref())?;
     let catalog = vaults::catalog(&settings, &source.name).await?;
-    let plan: RetentionPlan = prune::plan(&settings, &catalog, context.clock.now())?;
+    let clocks = (context.clock.now(), None);
+    let plan: RetentionPlan = prune::plan(&settings, &catalog, clocks, None)?;
     context.output.show(&plan, ToString::to_string)?;
     Ok(ExitCode::Done)
 }
@@ -183,20 +189,24 @@ fn simulation(args: &SimulateArgs, context: &Context) -> Result<ExitCode, Failur
             )
         })?;
     let drills = policies.drill.schedule().or_fail(invalid)?;
-    let stretch = (context.clock.now(), args.length);
-    let simulated = simulate(
-        &policies.retention,
-        &schedule,
-        drills.as_ref(),
-        stretch,
-        args.size,
-    )
-    .map_err(|refusal| refused(&refusal))?;
-    let kept_max = u64::try_from(simulated.kept_max).unwrap_or(u64::MAX);
+    let zone = policies.backup.time_zone;
+    let manual = args.manual.as_ref().map(|text| Schedule::parse(text, zone));
+    let manual = manual.transpose().or_fail("--manual is not a schedule")?;
+    let scenario = Scenario {
+        schedule: &schedule,
+        drills: drills.as_ref(),
+        manual: manual.as_ref(),
+        start: context.clock.now(),
+        length: args.length,
+        size: args.size,
+    };
+    let simulated = simulate(&policies.retention, scenario).map_err(|refusal| refused(&refusal))?;
+    let stored_max = u64::try_from(simulated.stored_max).unwrap_or(u64::MAX);
     let shape = Simulated {
         taken: simulated.taken,
         most_kept: simulated.kept_max,
-        most_bytes: args.size.bytes().saturating_mul(kept_max),
+        most_stored: simulated.stored_max,
+        most_bytes: args.size.bytes().saturating_mul(stored_max),
         kept_at_the_end: simulated.remaining.len(),
         is_cut_short: simulated.is_cut_short,
         days: simulated.days,
@@ -209,13 +219,16 @@ fn simulation(args: &SimulateArgs, context: &Context) -> Result<ExitCode, Failur
 fn text_of(shape: &Simulated, args: &SimulateArgs) -> String {
     let mut text = String::new();
     let stride = (shape.days.len() / 12).max(1);
-    push(&mut text, "day         kept  oldest");
+    push(&mut text, "day         kept  manual  trash  oldest");
     let last = shape.days.len().saturating_sub(1);
     for (place, day) in shape.days.iter().enumerate() {
         if place % stride == 0 || place == last {
             push(
                 &mut text,
-                &format!("{}  {:>4}  {}", day.day, day.kept, day.oldest),
+                &format!(
+                    "{}  {:>4}  {:>6}  {:>5}  {}",
+                    day.day, day.kept, day.manual, day.trash, day.oldest
+                ),
             );
         }
     }
@@ -223,8 +236,14 @@ fn text_of(shape: &Simulated, args: &SimulateArgs) -> String {
     push(
         &mut text,
         &format!(
-            "{} taken in {}, at most {} in the vault at once ({most} at {} each), {} at the end",
-            shape.taken, args.length, shape.most_kept, args.size, shape.kept_at_the_end
+            "{} taken in {}, at most {} kept at once, {} with the trash ({most} at {} each), {} \
+             at the end",
+            shape.taken,
+            args.length,
+            shape.most_kept,
+            shape.most_stored,
+            args.size,
+            shape.kept_at_the_end
         ),
     );
     if shape.is_cut_short {

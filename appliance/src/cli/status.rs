@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast status                        every source; exit code 21 when an objective is missed,
                                          12 when the vault has a problem a person must look at
+                                         or an alarm is on
   holdfast status -w json | jq '.[0].objectives.rpo'
   holdfast status || page-somebody       it reads the vault and needs no daemon";
 
@@ -71,7 +72,9 @@ pub(crate) async fn run(args: &StatusArgs, context: &Context) -> Result<ExitCode
     })?;
     let mut objectives = all.iter().map(|one| one.objectives.overall());
     let is_missed = objectives.any(|standing| standing == Standing::Missed);
-    let is_flawed = all.iter().any(|one| !one.problems.is_empty());
+    let is_flawed = all
+        .iter()
+        .any(|one| !one.problems.is_empty() || !one.alarms.is_empty());
     Ok(match (is_missed, is_flawed) {
         (true, _) => ExitCode::ObjectiveMissed,
         (false, true) => ExitCode::Corrupt,

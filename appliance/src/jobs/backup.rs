@@ -8,18 +8,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use holdfast_policies::{Generation, Level, SnapshotId};
+use holdfast_policies::{Generation, Level, Pool, SnapshotId};
 use holdfast_restore::key::{Keys, Signer};
 use holdfast_restore::office::Office;
 use holdfast_restore::{
     CaptureOptions, Captured, Catalog, Proof, ReadBack, ReadWrite, Sealer, Source, Vault,
-    VerifyOptions, capture, claim, proof, prune as removal, verify,
+    VerifyOptions, capture, claim, proof, prune, verify,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::prune::{Pruner, release_deltas};
 use super::scheduler::Outcome;
-use super::{acceptance, prune, waiting};
+use super::{acceptance, waiting};
 use crate::clock::Clock;
 use crate::config::{self, Settings};
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -41,6 +42,8 @@ pub(crate) struct BackupReport {
     pub(crate) id: SnapshotId,
     /// Its place in the chain.
     pub(crate) sequence: u64,
+    /// What it was taken for.
+    pub(crate) pool: Pool,
     /// Its generation.
     pub(crate) generation: Generation,
     /// Revision of its content.
@@ -110,6 +113,8 @@ impl BackupReport {
 pub(crate) struct Wishes<'a> {
     /// The source has become another cluster on purpose.
     pub(crate) accept_new_cluster: bool,
+    /// What it is taken for.
+    pub(crate) pool: Pool,
     /// This process owns the source: it claims a generation, keeps it here for its later runs, and
     /// is refused once another claimed a newer one.
     pub(crate) claimed: Option<&'a Mutex<Option<Generation>>>,
@@ -185,6 +190,7 @@ pub(crate) async fn run(
         source: source.name.to_string(),
         id: captured.manifest.id,
         sequence: captured.manifest.sequence.0,
+        pool: captured.manifest.pool,
         generation: captured.manifest.generation,
         revision: content.revision,
         keys: content.keys,
@@ -228,6 +234,7 @@ impl Run<'_> {
             options.now = time;
             options.generation = Some(generation);
         }
+        options.pool = wishes.pool;
         options.office = wishes.office.cloned();
         options.read_back = ReadBack::Sizes;
         options.ledger = Some(ledger_file(self.settings, self.source)?);
@@ -388,28 +395,26 @@ impl Run<'_> {
     async fn try_to_prune(&mut self) -> Result<Vec<SnapshotId>, Failure> {
         let now = self.clock.now();
         let catalog = self.catalog().await?;
-        let plan = prune::plan(self.settings, &catalog, now)?;
-        let cluster = &self.source.name;
-        let pruned = prune::carry_out(
-            self.settings,
-            &self.vault,
-            cluster,
-            &plan,
-            (&self.signer, now),
-        )
-        .await?;
+        let pruner = Pruner {
+            settings: self.settings,
+            vault: &self.vault,
+            cluster: &self.source.name,
+            signer: &self.signer,
+            now,
+        };
+        let (_, pruned) = pruner.run(None).await?;
         let refused = pruned.refused.iter();
         self.notes
             .extend(refused.map(|(id, why)| format!("{id} stays: {why}")));
         self.notes.extend(pruned.left.iter().cloned());
         let by = (&self.signer, now);
-        let deltas = prune::release_deltas(self.settings, &self.vault, cluster, by).await?;
+        let deltas = release_deltas(self.settings, &self.vault, &self.source.name, by).await?;
         if deltas > 0 {
             self.notes.push(format!(
                 "{deltas} deltas that no backup is followed by were removed"
             ));
         }
-        let swept = removal::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
+        let swept = prune::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
             .await
             .or_fail("parts of no backup were not removed")?;
         if swept > 0 {

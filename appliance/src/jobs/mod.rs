@@ -10,6 +10,7 @@ pub(crate) mod control;
 pub(crate) mod copies;
 pub(crate) mod drill;
 pub(crate) mod prune;
+pub(crate) mod prune_log;
 pub(crate) mod rehearsal;
 pub(crate) mod scheduler;
 mod shop;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use holdfast_policies::Generation;
+use holdfast_policies::{Generation, Pool};
 use holdfast_restore::office::Office;
 use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
@@ -202,6 +202,10 @@ impl Shop {
     ) -> Ended {
         let wishes = Wishes {
             accept_new_cluster: request.as_ref().is_some_and(|one| one.accept_new_cluster),
+            pool: match request {
+                Some(_) => Pool::Manual,
+                None => Pool::Scheduled,
+            },
             claimed: Some(claimed),
             office: office.as_ref(),
             ..Wishes::default()

@@ -20,6 +20,7 @@ mod outage;
 mod points;
 mod reference;
 mod restoring;
+mod retention;
 mod shapes;
 #[path = "../../../store/tests/it/small_disk.rs"]
 #[expect(dead_code, reason = "the tests of the store use more of it")]

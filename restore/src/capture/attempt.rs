@@ -165,6 +165,7 @@ impl Run<'_> {
             id,
             cluster: self.options.cluster.clone(),
             generation: position.generation,
+            pool: self.options.pool,
             sequence: position.sequence,
             predecessor: position.predecessor.clone(),
             started: self.options.now,

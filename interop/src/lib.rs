@@ -5,6 +5,7 @@
 //! `target/peers/bin`. Without Go a test prints `SKIPPED` and passes, except with `CI=true`.
 
 pub mod client;
+pub mod clouds;
 pub mod cluster;
 pub mod etcdctl;
 pub mod failpoints;

@@ -1,10 +1,13 @@
 //! How a source stands, from what is in its vault: freshness is never what the process believes.
 
+mod capture;
+
 use std::fmt;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::objective::{BackupPoint, DrillPoint};
 use holdfast_policies::{Evidence, Level, Objective, ObjectiveStatus, Schedule, SnapshotId};
+use holdfast_restore::delta::run::{Known, Runs};
 use holdfast_restore::{Backup, Catalog, ReadOnly, Trust, Vault};
 use serde::Serialize;
 
@@ -13,6 +16,8 @@ use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::jobs::drill::{self, DrillWords};
 use crate::jobs::turn::Turn;
 use crate::{keys, vaults};
+
+pub(crate) use capture::{Alarm, CaptureStatus};
 
 /// A backup in a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -57,6 +62,11 @@ pub(crate) struct SourceStatus {
     /// The schedules of both, where there are any.
     #[serde(skip)]
     pub(crate) schedules: [Option<String>; 2],
+    /// How capture stands, where changes are or were captured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) capture: Option<CaptureStatus>,
+    /// What calls for a person without being damage.
+    pub(crate) alarms: Vec<Alarm>,
     /// What in the vault needs a person's eye.
     pub(crate) problems: Vec<String>,
     /// Whose turn it is to work, as this host's daemon says; `None` where it has nobody beside it
@@ -82,6 +92,8 @@ impl SourceStatus {
             next_backup: None,
             next_drill: None,
             schedules: [None, None],
+            capture: None,
+            alarms: Vec::new(),
             problems: Vec::new(),
             turn: None,
         }
@@ -95,6 +107,9 @@ impl SourceStatus {
         failure: &str,
     ) -> Self {
         self.objectives = objective.judge(&self.evidence, now);
+        if let Some(capture) = &mut self.capture {
+            capture.age(now);
+        }
         let since = self.read.map_or(
             "it has never been read by this process".to_owned(),
             |read| format!("it was last read at {}", moment(read)),
@@ -105,11 +120,13 @@ impl SourceStatus {
     }
 }
 
-/// Reads the vault and judges the objectives of one source.
+/// Reads the vault and judges the objectives of one source. `known`: what was read before, where
+/// it is read again and again.
 pub(crate) async fn gather(
     settings: &Settings,
     source: &Source,
     now: DateTime<Utc>,
+    known: &mut Known,
 ) -> Result<SourceStatus, Failure> {
     let policies = settings.policies()?;
     let trust = match keys::trust(settings) {
@@ -118,20 +135,36 @@ pub(crate) async fn gather(
         Err(_) if settings.makes_keys() => Trust::default(),
         Err(failure) => return Err(failure),
     };
-    let (catalog, drills) = match read(settings, source, &trust).await {
+    let (catalog, drills, runs) = match read(settings, source, &trust).await {
         Ok((vault, catalog)) => {
             let reports = drill::reports(&vault, &source.name, &trust).await?;
-            (Some(catalog), reports.iter().map(DrillWords::of).collect())
+            let runs = vaults::runs_again(&vault, settings, &catalog, &trust, known).await?;
+            let drills = reports.iter().map(DrillWords::of).collect();
+            (Some(catalog), drills, runs)
         }
         // No vault yet is an answer: there is no evidence at all.
-        Err(failure) if failure.name() == ErrorName::NoBackup => (None, Vec::new()),
+        Err(failure) if failure.name() == ErrorName::NoBackup => {
+            (None, Vec::new(), Runs::default())
+        }
         Err(failure) => return Err(failure),
     };
-    let problems = match &catalog {
+    let mut problems = match &catalog {
         Some(catalog) => problems(catalog),
         None => missing(settings).await,
     };
-    let evidence = evidence(catalog.as_ref(), &drills, policies.objective.rpo_level);
+    problems.extend(runs.flaws.iter().map(ToString::to_string));
+    let level = policies.objective.rpo_level;
+    let captured = catalog
+        .as_ref()
+        .and_then(|catalog| capture::point(catalog, &runs, level));
+    let evidence = Evidence {
+        captured,
+        ..evidence(catalog.as_ref(), &drills, level)
+    };
+    let capture = CaptureStatus::of(&policies, &runs, captured, now);
+    let alarms = capture.as_ref().map_or_else(Vec::new, |capture| {
+        capture.alarms(source.name.as_str(), &policies, now)
+    });
     let invalid = "the schedule cannot be used";
     let next = |schedule: &Option<Schedule>, last: Option<DateTime<Utc>>| {
         let schedule = schedule.as_ref()?;
@@ -156,6 +189,8 @@ pub(crate) async fn gather(
         next_drill: next(&drill, last_drill),
         schedules: [backup, drill].map(|one| one.map(|schedule| schedule.to_string())),
         last_drill: drills.into_iter().next(),
+        capture,
+        alarms,
         problems,
         turn: None,
         evidence,
@@ -182,6 +217,7 @@ fn evidence(catalog: Option<&Catalog>, drills: &[DrillWords], level: Level) -> E
     Evidence {
         newest: newest_at(level),
         newest_proven: newest_at(Level::L3),
+        captured: None,
         source: None,
         last_drill: drills.first().map(drill_point),
         last_passed: drills.iter().find(|one| one.is_passed()).map(drill_point),
@@ -274,6 +310,9 @@ impl fmt::Display for SourceStatus {
             "  newest backup     {}",
             or_none(self.newest.as_ref().map(ToString::to_string))
         )?;
+        if let Some(capture) = &self.capture {
+            writeln!(f, "  changes           {capture}")?;
+        }
         let proven = self.newest_proven.as_ref().map(ToString::to_string);
         writeln!(f, "  newest proven     {}", or_none(proven))?;
         let drill = self.last_drill.as_ref().map(DrillWords::line);
@@ -292,6 +331,9 @@ impl fmt::Display for SourceStatus {
             planned(self.next_backup, backup)
         )?;
         write!(f, "  next drill        {}", planned(self.next_drill, drill))?;
+        for alarm in &self.alarms {
+            write!(f, "\n  ALARM             {alarm}")?;
+        }
         for problem in &self.problems {
             write!(f, "\n  PROBLEM           {problem}")?;
         }

@@ -12,6 +12,7 @@ pub mod objective;
 pub mod retention;
 pub mod schedule;
 
+mod capture;
 mod encryption;
 mod error;
 mod facts;
@@ -20,6 +21,7 @@ mod level;
 mod policy;
 mod span;
 
+pub use capture::CapturePolicy;
 pub use encryption::{EncryptionRule, RECIPIENTS_MAX};
 pub use error::Error;
 pub use facts::BackupFact;

@@ -14,14 +14,20 @@ pub(crate) enum AlarmName {
     RetentionNoEffect,
     /// Retention refuses, since clocks or times of backups disagree.
     ClockDisagreement,
+    /// Changes between two backups were not captured.
+    CaptureGap,
+    /// Capture is configured, and no change has come to the vault for too long.
+    CaptureStalled,
 }
 
 impl AlarmName {
     /// Every alarm.
-    pub(crate) const ALL: [Self; 3] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self::PruneFailed,
         Self::RetentionNoEffect,
         Self::ClockDisagreement,
+        Self::CaptureGap,
+        Self::CaptureStalled,
     ];
 
     /// The name in JSON and in the metrics.
@@ -30,6 +36,8 @@ impl AlarmName {
             Self::PruneFailed => "prune_failed",
             Self::RetentionNoEffect => "retention_no_effect",
             Self::ClockDisagreement => "clock_disagreement",
+            Self::CaptureGap => "capture_gap",
+            Self::CaptureStalled => "capture_stalled",
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::config::Settings;
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::jobs::board::Board;
+use crate::jobs::capture::Tallies;
 use crate::jobs::{self, Doors, Shop, acceptance, turn};
 use crate::stores::{RunningStore, lost};
 use crate::{evidence, keys};
@@ -91,7 +92,7 @@ impl Daemon {
         context: &Context,
     ) -> Result<(), Failure> {
         let settings = Arc::new(settings);
-        let board = Board::default();
+        let (board, tallies) = (Board::default(), Tallies::default());
         let (told, seen) = watch::channel(Vec::new());
         let (refresh, asked) = watch::channel(());
         let member = self.store.as_ref().map(RunningStore::member);
@@ -101,6 +102,7 @@ impl Daemon {
         if settings.config.appliance.admin.enabled {
             let shared = Shared {
                 board: board.clone(),
+                tallies: tallies.clone(),
                 evidence: seen,
                 turn: turn.clone(),
                 member: member.clone(),
@@ -126,6 +128,7 @@ impl Daemon {
             member: member.clone(),
             turn,
             board: board.clone(),
+            tallies,
             refresh,
             stored: watch::Sender::new(()),
             rehearsing: tokio::sync::Mutex::default(),

@@ -13,6 +13,7 @@ pub mod objective;
 pub mod retention;
 pub mod schedule;
 
+mod capture;
 mod encryption;
 mod error;
 mod facts;
@@ -22,6 +23,7 @@ mod policy;
 mod pool;
 mod span;
 
+pub use capture::CapturePolicy;
 pub use encryption::{EncryptionRule, RECIPIENTS_MAX};
 pub use error::Error;
 pub use facts::BackupFact;

@@ -14,9 +14,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, Generation, Pool, Sequence};
 
-use crate::claim::Claim;
 use crate::error::{Error, Result, Successor};
-use crate::key::{Signer, Trust, Verifier};
+use crate::key::{Signer, Trust};
 use crate::ledger::{self, Ledger, Observation, Reason};
 use crate::manifest::{Link, Manifest};
 use crate::office::Office;
@@ -226,18 +225,7 @@ fn successor(catalog: &Catalog, ours: Generation) -> Option<Successor> {
             key: newest.by.fingerprint(),
         });
     }
-    claim.map(|(claim, by)| claimed(claim, by))
-}
-
-/// Somebody who took over and has no backup yet.
-fn claimed(claim: &Claim, by: &Verifier) -> Successor {
-    Successor {
-        generation: claim.generation,
-        id: None,
-        started: claim.at,
-        writer: claim.writer.clone(),
-        key: by.fingerprint(),
-    }
+    claim.map(|(claim, by)| claim.successor(by))
 }
 
 impl attempt::Run<'_> {

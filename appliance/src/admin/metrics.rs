@@ -1,6 +1,8 @@
 //! The metrics of the appliance, in one list. Gauges about backups come from the vault, counters
 //! from this process.
 
+mod delta;
+
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
@@ -15,8 +17,10 @@ use prometheus_client::registry::Registry;
 use crate::alarms::AlarmName;
 use crate::health::SourceStatus;
 use crate::jobs::board::{JobName, JobState};
+use crate::jobs::capture::Tally;
 use crate::jobs::turn::Turn;
 use crate::vaults::copies::{CopyState, CopyStatus};
+use delta::DeltaMetrics;
 
 /// The form `render` writes.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -88,7 +92,7 @@ const LAST_BACKUP: Described = gauge(
 const RPO: Described = gauge(
     "holdfast_appliance_rpo_seconds",
     "seconds",
-    "What would be lost: the age of that backup when it was last judged, once a minute",
+    "What would be lost: the age of that backup, or of the newest change captured after it, when it was last judged, once a minute",
 );
 
 const RTO: Described = gauge(
@@ -156,7 +160,7 @@ const ALARM: Described = Described {
     ..gauge(
         "holdfast_appliance_alarm",
         "0 or 1",
-        "1 while the alarm is on: `prune_failed` (backups that should go could not be removed), `retention_no_effect` (they are let go and the vault does not shrink), `clock_disagreement` (retention refuses, since clocks or times of backups disagree); `holdfast status` says more",
+        "1 while the alarm is on: `prune_failed` (backups that should go could not be removed), `retention_no_effect` (they are let go and the vault does not shrink), `clock_disagreement` (retention refuses, since clocks or times of backups disagree), `capture_gap` (changes between two backups were not captured), `capture_stalled` (none has come to the vault for too long); `holdfast status` says more",
     )
 };
 
@@ -283,10 +287,14 @@ pub(crate) fn reference() -> String {
             metric.name, metric.kind, metric.unit, metric.labels, metric.help
         )
     };
-    METRICS
-        .iter()
-        .map(row)
+    all()
+        .map(|one| row(&one))
         .fold(head.to_owned(), |page, row| page + &row)
+}
+
+/// Those above and those of continuous capture.
+fn all() -> impl Iterator<Item = Described> {
+    METRICS.into_iter().chain(delta::METRICS)
 }
 
 /// Every metric of the appliance.
@@ -310,6 +318,7 @@ struct Metrics {
     waiting: Family<BySource, Whole>,
     waiting_bytes: Family<BySource, Whole>,
     copies: Copies,
+    delta: DeltaMetrics,
 }
 
 /// How each copy stands.
@@ -370,9 +379,11 @@ impl Metrics {
         let bytes = self.waiting_bytes.clone();
         to.register(WAITING_BYTES.name, WAITING_BYTES.help, bytes);
         self.copies.register(to);
+        self.delta.register(to);
     }
 
     fn set_source(&self, status: &SourceStatus) {
+        self.delta.set_source(status);
         let label = || BySource {
             source: status.source.clone(),
         };
@@ -468,6 +479,7 @@ impl Metrics {
 pub(super) fn render(
     evidence: &[SourceStatus],
     jobs: &[(JobName, JobState)],
+    tallies: &[(String, Tally)],
     turn: &Turn,
 ) -> Result<String, fmt::Error> {
     let metrics = Metrics::default();
@@ -479,6 +491,9 @@ pub(super) fn render(
     }
     for (name, state) in jobs {
         metrics.set_job(name, state);
+    }
+    for (source, tally) in tallies {
+        metrics.delta.set_tally(source, tally);
     }
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -535,18 +550,18 @@ mod tests {
         metrics.missed.get_or_create(&objective).set(1);
         metrics.wanted.get_or_create(&objective).set(1.5);
         metrics.runs.get_or_create(&job).inc();
+        metrics.delta.touch();
         let mut page = String::new();
         encode(&mut page, &registry).unwrap();
         let told: BTreeSet<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE "))
             .collect();
-        let described: Vec<String> = METRICS
-            .iter()
+        let described: Vec<String> = all()
             .map(|one| format!("{} {}", one.name, one.kind))
             .collect();
         assert_eq!(told, described.iter().map(String::as_str).collect());
-        for metric in METRICS {
+        for metric in all() {
             assert!(reference().contains(metric.name), "{}", metric.name);
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdfast_policies::Standing;
+use holdfast_restore::delta::run::Known as KnownDeltas;
 
 use super::dispatch::Context;
 use crate::config::Settings;
@@ -59,7 +60,8 @@ pub(crate) async fn run(args: &StatusArgs, context: &Context) -> Result<ExitCode
     let mut all = Vec::new();
     for source in settings.sources(args.source.as_deref())? {
         let now = context.clock.now();
-        let status = health::gather(&settings, source, now).await?;
+        let known = &mut KnownDeltas::default();
+        let status = health::gather(&settings, source, now, known).await?;
         all.push(status.with_tries(&failing, now));
     }
     let turn = turn(&settings).await;

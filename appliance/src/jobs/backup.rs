@@ -17,6 +17,7 @@ use holdfast_restore::{
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use super::prune::{Pruner, release_deltas};
 use super::scheduler::Outcome;
@@ -122,6 +123,17 @@ pub(crate) struct Wishes<'a> {
     pub(crate) office: Option<&'a Arc<dyn Office>>,
     /// The content is a state of the past, of this generation: see [`super::consolidation`].
     pub(crate) past: Option<(DateTime<Utc>, Generation)>,
+    /// What is captured goes on from it.
+    pub(crate) base: Option<&'a Base>,
+}
+
+/// A backup at which a run of changes begins.
+#[derive(Debug)]
+pub(crate) struct Base {
+    /// The generation whose run ended: a new one is claimed.
+    pub(crate) newer_than: Option<Generation>,
+    /// Told as soon as the backup exists; it is proven afterwards.
+    pub(crate) taken: watch::Sender<Option<Captured>>,
 }
 
 /// What one run works with.
@@ -182,6 +194,9 @@ pub(crate) async fn run(
         notes,
     };
     let captured = run.capture(opened, &sealer, wishes).await?;
+    if let Some(base) = wishes.base {
+        base.taken.send_replace(Some(captured.clone()));
+    }
     let proof = run.prove(&captured).await;
     let level = proof.as_ref().and_then(|proof| proof.level);
     let pruned = run.prune(level).await;
@@ -207,7 +222,7 @@ pub(crate) async fn run(
 }
 
 /// Whom backups are sealed for; fails closed.
-fn sealer(settings: &Settings) -> Result<Sealer, Failure> {
+pub(super) fn sealer(settings: &Settings) -> Result<Sealer, Failure> {
     match keys::recipients(settings)? {
         None => Ok(Sealer::none()),
         Some(recipients) => Sealer::to_recipients(recipients).or_fail("backups cannot be sealed"),
@@ -228,7 +243,10 @@ impl Run<'_> {
             wishes.accept_new_cluster || self.is_restored_here(opened).await;
         if let Some(claimed) = wishes.claimed {
             let is_accepted = options.accept_new_cluster;
-            options.generation = self.generation(opened, claimed, is_accepted).await?;
+            let newer_than = wishes.base.and_then(|base| base.newer_than);
+            options.generation = self
+                .generation(opened, claimed, newer_than, is_accepted)
+                .await?;
         }
         if let Some((time, generation)) = wishes.past {
             options.now = time;
@@ -287,10 +305,12 @@ impl Run<'_> {
         &self,
         opened: &dyn Source,
         claimed: &Mutex<Option<Generation>>,
+        newer_than: Option<Generation>,
         is_accepted: bool,
     ) -> Result<Option<Generation>, Failure> {
-        if let Some(generation) = *claimed.lock() {
-            return Ok(Some(generation));
+        let held = *claimed.lock();
+        if held.is_some() && (newer_than.is_none() || held > newer_than) {
+            return Ok(held);
         }
         if self.is_waiting {
             return waiting::last_claim(self.settings, self.source).map(Some);
@@ -299,6 +319,10 @@ impl Run<'_> {
         let seen = opened.latest_revision().await;
         let seen = seen.or_fail(format!("no backup of `{name}` was taken"))?;
         let catalog = self.catalog().await?;
+        // One that was taken over must not take it back: with its old generation it is refused.
+        if held.is_some() && catalog.newest_generation() > held {
+            return Ok(held);
+        }
         let before = catalog
             .newest()
             .and_then(|newest| newest.manifest.source.cluster_id.as_ref());

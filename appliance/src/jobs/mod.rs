@@ -4,6 +4,7 @@
 pub(crate) mod acceptance;
 pub(crate) mod backup;
 pub(crate) mod board;
+pub(crate) mod capture;
 pub(crate) mod checkup;
 pub(crate) mod consolidation;
 pub(crate) mod control;

@@ -6,6 +6,7 @@
     reason = "a test's helpers fail by panicking, as tests do"
 )]
 
+mod capture;
 mod cluster;
 mod copies;
 mod daemon;

@@ -271,7 +271,21 @@ pub(crate) fn is_delta_release(name: &ObjectName) -> bool {
     name.file_name().starts_with(RELEASED)
 }
 
-/// How the names of such records begin.
+/// A record of what was not captured before a run.
+pub(crate) fn delta_gap(cluster: &ClusterName, generation: Generation) -> ObjectName {
+    let folder = Folder::Deltas.of(cluster);
+    ObjectName(format!("{folder}/{:020}/{GAP}", generation.0))
+}
+
+/// Whether a name in the folder of deltas is that of a gap.
+pub(crate) fn is_delta_gap(name: &ObjectName) -> bool {
+    name.file_name() == GAP
+}
+
+/// The name of such records.
+const GAP: &str = "gap.json";
+
+/// How the names of release records begin.
 const RELEASED: &str = "released-";
 
 /// A mark of a reader.

@@ -37,6 +37,7 @@ pub mod progress;
 pub mod proof;
 pub mod prune;
 pub mod rebuild;
+pub mod release;
 mod replay;
 pub mod rewrap;
 mod roundtrip;
@@ -57,11 +58,14 @@ pub use flaw::{Flaw, FlawKind};
 pub use key::{Identities, Keys, Recipient, Signer, Trust, Verifier};
 pub use ledger::{Ledger, Observation};
 pub use manifest::Manifest;
-pub use plan::{Bump, Pick, RestoreOptions, RestorePlan, Target, Upto, plan_replay, plan_restore};
+pub use plan::{
+    Bump, Pick, RestoreOptions, RestorePlan, Target, Upto, Wanted, plan_replay, plan_restore,
+};
 pub use progress::{Phase, Progress, ProgressFn};
 pub use proof::{Evidence, Proof};
 pub use prune::execute_prune;
 pub use rebuild::{Restored, rebuild, rebuild_with_content};
+pub use replay::{Replayed, Told};
 pub use roundtrip::{RoundTrip, round_trip};
 pub use seal::Sealer;
 pub use source::{BundledSource, EtcdSource, EtcdSpec, FileSource, Source, SourceSpec};

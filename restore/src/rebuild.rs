@@ -23,7 +23,7 @@ use crate::key::Keys;
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::plan::{PlannedMember, Replay, RestorePlan, Target};
 use crate::progress::{Phase, Progress, ProgressFn};
-use crate::replay::{self, Changes};
+use crate::replay::{self, Changes, Replayed};
 use crate::sign::Signed;
 use crate::spool::{Spool, SpoolReader};
 use crate::staging::{Staging, parent_of, refuse_existing, remove_leftovers};
@@ -48,6 +48,9 @@ pub struct Restored {
     pub keys: u64,
     /// Plain bytes read.
     pub bytes: u64,
+    /// What was replayed onto the backup, and what vouches for the result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Replayed>,
 }
 
 /// Everything that can refuse a plan before the content is fetched: the target, the manifest, and
@@ -55,7 +58,11 @@ pub struct Restored {
 pub async fn check_restore(vault: &Vault<ReadOnly>, plan: &RestorePlan, keys: &Keys) -> Result<()> {
     check_target(plan)?;
     let manifest = read_manifest(vault, plan, keys).await?;
-    open_key(vault, &manifest, keys).await.map(drop)
+    open_key(vault, &manifest, keys).await.map(drop)?;
+    match &plan.replay {
+        Some(replay) => replay::check(vault, plan, replay, keys).await,
+        None => Ok(()),
+    }
 }
 
 /// Carries out a plan. The target must not exist; leftovers of restores that were killed are
@@ -121,7 +128,14 @@ pub async fn rebuild_with_content(
                 drop(base);
                 let check = || check_replayed(&file, &changes);
                 let restored = check_and_build(&file, &plan, staging, check)?;
-                (file, restored)
+                let replayed = Some(changes.replayed());
+                (
+                    file,
+                    Restored {
+                        replayed,
+                        ..restored
+                    },
+                )
             }
         };
         let trailer = spooled.trailer;
@@ -173,6 +187,7 @@ fn check_and_build(
         hash_kv: checked.hash_kv,
         keys: checked.keys,
         bytes: plan.bytes,
+        replayed: None,
     })
 }
 

@@ -16,12 +16,14 @@ use holdfast_store::bolt::{Measure, ReadAt, Writer};
 use holdfast_store::etcd_file::EtcdFile;
 use holdfast_store::mvcc::RowKey;
 use prost::Message as _;
+use serde::Serialize;
 
 use crate::delta::rows::{self, Item};
-use crate::delta::{DELTA_BYTES_MAX, Head, Predecessor};
+use crate::delta::{DELTA_BYTES_MAX, Head, Predecessor, RECORD_BYTES_MAX};
 use crate::digest::Digest;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::etcd_datadir::Pass;
+use crate::flaw::{Flaw, FlawKind};
 use crate::inspect::unreadable;
 use crate::key::Keys;
 use crate::manifest::SourceHash;
@@ -39,11 +41,24 @@ const KEY: &[u8] = b"key";
 const LEASE: &[u8] = b"lease";
 
 /// What the source said of its content at a revision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Told {
-    revision: i64,
-    compact_revision: i64,
-    hash: u32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Told {
+    /// The revision, at or before that of the result.
+    pub revision: i64,
+    /// The compaction behind which the hash was computed.
+    pub compact_revision: i64,
+    /// HashKV there.
+    pub hash: u32,
+}
+
+/// What was replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Replayed {
+    /// Deltas.
+    pub deltas: u64,
+    /// The newest hash that the source told of a state on the way, with which the result was
+    /// compared. `None`: it told none.
+    pub compared: Option<Told>,
 }
 
 /// The changes of a plan, checked, in a sealed spool.
@@ -76,16 +91,15 @@ pub(crate) async fn fetch(
     let mut ranges = Vec::new();
     let (mut before, mut told, mut done) = (None::<(Digest, i64)>, None, 0_u64);
     while let Some(head) = heads.next().await {
-        let head = head?;
+        let reached = before.map_or(replay.after, |(_, to)| to);
+        let head = head.map_err(|error| broken_at(error, replay, reached))?;
         let record = &head.record;
         if let Some((digest, to)) = before
             && (record.predecessor != Predecessor::Delta(digest) || record.from != to)
         {
             let object = layout::delta(&plan.cluster, replay.generation, record.number);
-            return Err(Error::malformed(
-                object.as_str(),
-                "does not follow the delta before it",
-            ));
+            let error = Error::malformed(object.as_str(), "does not follow the delta before it");
+            return Err(broken_at(error, replay, to));
         }
         before = Some((head.digest, record.to));
         ranges.push((record.from, record.to));
@@ -115,6 +129,51 @@ pub(crate) async fn fetch(
         upto: replay.upto,
         told,
     })
+}
+
+/// Damage in the middle of the changes: what is there before it can still be restored.
+fn broken_at(error: Error, replay: &Replay, reached: i64) -> Error {
+    let kind = match &error {
+        Error::ObjectMissing { .. } => FlawKind::DeltaMissing,
+        error if error.kind() == ErrorKind::Corrupt => FlawKind::DeltaChanged,
+        _ => return error,
+    };
+    let object = match &error {
+        Error::ObjectMissing { object }
+        | Error::Malformed { object, .. }
+        | Error::Signature { object, .. }
+        | Error::Stranger { object, .. }
+        | Error::DigestMismatch { object, .. }
+        | Error::SizeMismatch { object, .. }
+        | Error::Decrypt { object, .. } => object.clone(),
+        _ => return error,
+    };
+    Error::Unreachable {
+        what: format!("revision {}", replay.upto),
+        nearest: Some(reached.max(replay.after)),
+        flaw: Some(Box::new(Flaw::new(kind, object, &error))),
+        reason: format!("a change on the way is damaged: {error}"),
+    }
+}
+
+/// Whether the keys at hand open the first and the last delta of a plan.
+pub(crate) async fn check(
+    vault: &Vault<ReadOnly>,
+    plan: &RestorePlan,
+    replay: &Replay,
+    keys: &Keys,
+) -> Result<()> {
+    for number in [replay.first, replay.through()] {
+        let name = layout::delta(&plan.cluster, replay.generation, number);
+        let checked = match vault.get_start(&name, length_of(RECORD_BYTES_MAX)).await {
+            Ok(start) => Head::read(name.as_str(), &start, &keys.trust),
+            Err(error) => Err(error),
+        };
+        let reached = replay.after;
+        let head = checked.map_err(|error| broken_at(error, replay, reached))?;
+        head.key(keys).map(drop)?;
+    }
+    Ok(())
 }
 
 fn told_by(to: i64, told: &SourceHash, upto: i64) -> Option<Told> {
@@ -204,6 +263,14 @@ impl Changes {
         sink.flush_part().map_err(|error| unreadable(&error))?;
         let reader = spool.into_reader(bytes, length_of(PART_BYTES));
         EtcdFile::open(reader).map_err(|error| unreadable(&error))
+    }
+
+    /// What was done with them.
+    pub(crate) fn replayed(&self) -> Replayed {
+        Replayed {
+            deltas: u64::try_from(self.ranges.len()).unwrap_or(u64::MAX),
+            compared: self.told,
+        }
     }
 
     /// The result against the wanted revision and what the source said. Blocks.

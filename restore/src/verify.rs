@@ -57,7 +57,7 @@ pub async fn verify<Mode: Sync>(
     options: &VerifyOptions,
     progress: ProgressFn<'_>,
 ) -> Result<Proof> {
-    let backup = catalog.get(id)?;
+    let backup = catalog.get_named(id)?;
     let mut proof = Proof {
         id,
         cluster: catalog.cluster.clone(),

@@ -59,7 +59,7 @@ pub(crate) struct BackupReport {
     pub(crate) is_sealed: bool,
     /// How long it took, proof included.
     pub(crate) seconds: f64,
-    /// Backups that retention let go after it.
+    /// Backups that retention put into the trash after it.
     pub(crate) pruned: Vec<SnapshotId>,
     /// What a person should know.
     pub(crate) notes: Vec<String>,
@@ -333,12 +333,10 @@ impl Run<'_> {
             (&self.signer, now),
         )
         .await?;
-        self.notes.extend(
-            pruned
-                .refused
-                .iter()
-                .map(|(id, why)| format!("{id} stays: {why}")),
-        );
+        let refused = pruned.refused.iter();
+        self.notes
+            .extend(refused.map(|(id, why)| format!("{id} stays: {why}")));
+        self.notes.extend(pruned.left.iter().cloned());
         let swept = removal::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
             .await
             .or_fail("parts of no backup were not removed")?;
@@ -346,7 +344,7 @@ impl Run<'_> {
             self.notes
                 .push(format!("{swept} parts of no backup were removed"));
         }
-        Ok(pruned.released)
+        Ok(pruned.trashed)
     }
 
     async fn catalog(&self) -> Result<Catalog, Failure> {

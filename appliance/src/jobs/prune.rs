@@ -78,7 +78,7 @@ pub(crate) async fn carry_out(
         trust: &trust,
         local: Some(&local),
         now,
-        grace: settings.policies()?.retention.grace.as_delta(),
+        trash_grace: settings.policies()?.retention.trash_grace.as_delta(),
     };
     execute_prune(vault, cluster, plan, options)
         .await

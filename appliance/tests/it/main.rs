@@ -15,6 +15,7 @@ mod in_use;
 mod kill;
 #[path = "../../../store/tests/it/long.rs"]
 mod long;
+mod points;
 mod recipients;
 mod reference;
 mod restoring;

@@ -4,7 +4,7 @@ use holdfast_policies::{Generation, ID_RANDOM_BYTES};
 
 use super::*;
 use crate::chain::Chain;
-use crate::flaw::{Flaw, FlawKind};
+use crate::flaw::FlawKind;
 use crate::key::Signer;
 use crate::ledger::Ledger;
 use crate::manifest::{ContentRecord, Manifest, SourceHash, SourceRecord};
@@ -89,6 +89,7 @@ fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
     Catalog {
         cluster: "prod".parse().unwrap(),
         backups,
+        trash: Vec::new(),
         released: Vec::new(),
         flaws: Vec::new(),
         strangers: std::collections::BTreeSet::new(),
@@ -104,6 +105,7 @@ fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
             released: BTreeMap::new(),
             head: None,
         },
+        returned: BTreeMap::new(),
     }
 }
 

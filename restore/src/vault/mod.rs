@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod layout;
 mod listing;
 mod spec;
+mod trash;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -26,10 +27,11 @@ use crate::flaw::{Flaw, FlawKind};
 use crate::key::Verifier;
 use crate::unique::UniqueId;
 
-pub use catalog::{Backup, Catalog, Released};
+pub use catalog::{Backup, Catalog};
 pub use layout::{Folder, ObjectName};
 pub use listing::Listing;
 pub use spec::{RequestChecksum, S3Credentials, S3Spec, VaultSpec};
+pub use trash::{Released, Trashed};
 
 use listing::Lister;
 use spec::Place;

@@ -14,10 +14,11 @@ use holdfast_proto::etcd::rpc;
 use holdfast_proto::store::v1::Command;
 use holdfast_proto::store::v1::command::Request;
 use holdfast_restore::delta::release::{plan_release, release};
-use holdfast_restore::delta::run::{self, Located, Runs};
+use holdfast_restore::delta::run::{self, Runs};
 use holdfast_restore::delta::{Followed, RunWriter, Session, SessionOptions, Stored};
 use holdfast_restore::follow::{BundledFeed, Feed, Follower};
 use holdfast_restore::manifest::{SourceHash, SourceRecord};
+use holdfast_restore::plan::{Moment, state_at};
 use holdfast_restore::vault::layout;
 use holdfast_restore::{
     Bump, BundledSource, Captured, Catalog, Error, FlawKind, Identities, Keys, Pick, ReadOnly,
@@ -357,7 +358,10 @@ async fn a_newer_backup_in_the_run_is_followed_by_the_deltas_after_it() {
     }
     let refused = following.restored(Upto::Revision(1000), "never").await;
     let text = refused.unwrap_err().to_string();
-    assert!(text.contains("the nearest before it is 9"), "{text}");
+    assert!(
+        text.contains("the newest in the vault is revision 9"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -370,10 +374,8 @@ async fn a_time_and_a_deleted_key_are_found_in_the_deltas() {
     following.cut().await;
     let (runs, keys) = (following.runs().await, &following.bench.keys);
     let vault = &following.bench.vault;
-    let before = run::before_delete(vault, &runs, &key(2), keys)
-        .await
-        .unwrap();
-    assert_eq!(before, Some(gone_at - 1));
+    let found = run::last_delete(vault, &runs, &key(2), keys).await.unwrap();
+    assert_eq!(found.map(|found| found.revision), Some(gone_at));
     let file = following
         .restored(Upto::Revision(gone_at - 1), "before")
         .await;
@@ -382,17 +384,24 @@ async fn a_time_and_a_deleted_key_are_found_in_the_deltas() {
         found.iter().any(|pair| pair.key == key(2)),
         "the key is back"
     );
-    let never = run::before_delete(vault, &runs, b"key-0", keys)
+    let never = run::last_delete(vault, &runs, b"key-0", keys)
         .await
         .unwrap();
     assert_eq!(never, None);
 
-    assert_eq!(runs.locate(minute(0)), Located::Unknown);
+    let catalog = following.bench.catalog().await;
+    let at = |time| state_at(&catalog, &runs, time);
+    let generation = following.captured.manifest.generation;
+    assert_eq!(at(minute(0)).unwrap(), Moment::Backup(&catalog.backups[0]));
+    let early = at(minute(-1)).unwrap_err();
+    assert!(early.to_string().contains("oldest undamaged"), "{early}");
     let newest = following.live.state.revision();
-    assert_eq!(runs.locate(following.clock), Located::At(newest));
+    let is_newest = Moment::Point(generation, newest);
+    assert_eq!(at(following.clock).unwrap(), is_newest);
+    assert_eq!(at(minute(100)).unwrap(), is_newest);
     let within = following.clock - TimeDelta::seconds(3);
-    let Located::Within(head) = runs.locate(within) else {
-        panic!("{:?}", runs.locate(within));
+    let Moment::Within(head) = at(within).unwrap() else {
+        panic!("{:?}", at(within));
     };
     assert_eq!(head.record.number, 2);
     let revision = run::revision_at(vault, head, within, keys).await.unwrap();

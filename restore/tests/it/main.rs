@@ -31,4 +31,5 @@ mod restore;
 #[expect(dead_code, reason = "the tests of the store use more of it")]
 mod small_disk;
 mod tamper;
+mod trash;
 mod vault_fixture;

@@ -5,6 +5,7 @@ mod list;
 mod now;
 mod prove;
 mod release;
+mod trash;
 
 pub(crate) use args::BackupCommand;
 
@@ -20,6 +21,7 @@ pub(crate) async fn run(command: &BackupCommand, context: &Context) -> Result<Ex
         BackupCommand::Show(args) => list::show(args, context).await,
         BackupCommand::Verify(args) => prove::run(args, context).await,
         BackupCommand::Prune(args) => release::prune(args, context).await,
+        BackupCommand::Undelete(args) => trash::undelete(args, context).await,
         BackupCommand::Pin(args) => release::pin(args, context).await,
     }
 }

@@ -97,7 +97,10 @@ fn text_of(report: &BackupReport) -> String {
         format!("  took      {:.2} s", report.seconds),
     ];
     if !report.pruned.is_empty() {
-        lines.push(format!("  pruned    {} older backups", report.pruned.len()));
+        lines.push(format!(
+            "  trash     {} older backups were put there",
+            report.pruned.len()
+        ));
     }
     lines.extend(
         report

@@ -60,7 +60,14 @@ impl Daemon {
             );
         }
         // Fail closed before anything is served.
-        keys::recipients(&settings)?;
+        let tried = keys::prove(&settings)?.unwrap_or_default();
+        for one in tried.iter().filter(|one| !one.is_proven) {
+            let recipient = one.fingerprint.as_str();
+            tracing::warn!(
+                recipient,
+                "unproven: no identity here opens what is sealed to it"
+            );
+        }
         keys::signer(&settings)?;
         let is_successor = lost::check(&settings, accept_new_cluster).await?;
         // Before the store serves: whoever finds that up finds the daemon too. What is asked

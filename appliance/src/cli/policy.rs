@@ -6,13 +6,15 @@ use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use holdfast_policies::retention::{Scenario, SimulatedDay, simulate};
 use holdfast_policies::{ByteSize, Refusal, RetentionPlan, Schedule, Span};
+use holdfast_restore::RoundTrip;
 use serde::Serialize;
 
 use super::dispatch::Context;
+use crate::config::Settings;
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::jobs::prune;
-use crate::vaults;
+use crate::{keys, vaults};
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -77,9 +79,17 @@ pub(crate) struct SimulateArgs {
 
 #[derive(Serialize)]
 struct Checked {
+    /// For whom backups are sealed; `null` is in clear.
+    sealed_for: Option<Vec<Sealed>>,
     backup: Runs,
     drill: Runs,
     remarks: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Sealed {
+    recipient: String,
+    is_proven: bool,
 }
 
 #[derive(Serialize)]
@@ -110,10 +120,12 @@ pub(crate) async fn run(command: &PolicyCommand, context: &Context) -> Result<Ex
 }
 
 fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let policies = context.settings()?.policies()?;
+    let settings = context.settings()?;
+    let policies = settings.policies()?;
     let now = context.clock.now();
     let invalid = "the schedule cannot be used";
     let shape = Checked {
+        sealed_for: sealed_for(&settings)?,
         backup: runs(
             policies.backup.schedule().or_fail(invalid)?.as_ref(),
             now,
@@ -128,6 +140,23 @@ fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure> {
     };
     context.output.show(&shape, |shape| {
         let mut text = String::new();
+        match &shape.sealed_for {
+            None => push(
+                &mut text,
+                "sealed for nobody: in clear (`encryption: none`)",
+            ),
+            Some(all) => all.iter().for_each(|one| {
+                let proof = if one.is_proven {
+                    "proven: an identity here opens what is sealed to it"
+                } else {
+                    "unproven: its identity is not here"
+                };
+                push(
+                    &mut text,
+                    &format!("sealed for {} ({proof})", one.recipient),
+                );
+            }),
+        }
         for (name, runs) in [("backups", &shape.backup), ("drills", &shape.drill)] {
             match &runs.schedule {
                 None => push(&mut text, &format!("{name}: only when asked for")),
@@ -148,6 +177,19 @@ fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure> {
         text
     })?;
     Ok(ExitCode::Done)
+}
+
+/// Nobody yet where the keys are made at the first start.
+fn sealed_for(settings: &Settings) -> Result<Option<Vec<Sealed>>, Failure> {
+    if settings.makes_keys() && !settings.identity_file().exists() {
+        return Ok(Some(Vec::new()));
+    }
+    let tried = keys::prove(settings)?;
+    let sealed = |one: RoundTrip| Sealed {
+        recipient: one.fingerprint,
+        is_proven: one.is_proven,
+    };
+    Ok(tried.map(|all| all.into_iter().map(sealed).collect()))
 }
 
 fn runs(schedule: Option<&Schedule>, now: DateTime<Utc>, count: u16) -> Runs {

@@ -19,6 +19,7 @@ mod kill;
 mod long;
 mod outage;
 mod points;
+mod recipients;
 mod reference;
 mod restoring;
 mod retention;

@@ -1,18 +1,36 @@
 //! How a source stands, from what is in its vault: freshness is never what the process believes.
 
+mod capture;
+
 use std::fmt;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_policies::objective::{BackupPoint, DrillPoint};
-use holdfast_policies::{Evidence, Level, Objective, ObjectiveStatus, Schedule, SnapshotId};
+use holdfast_policies::retention::Removal;
+use holdfast_policies::{
+    ByteSize, Evidence, Level, Objective, ObjectiveStatus, Schedule, SnapshotId,
+};
+use holdfast_restore::delta::run::{Known, Runs};
+use holdfast_restore::prune::removals;
+use holdfast_restore::waiting::Waiting;
 use holdfast_restore::{Backup, Catalog, ReadOnly, Trust, Vault};
 use serde::Serialize;
 
-use crate::config::{Settings, Source};
+use crate::alarms::{Alarm, AlarmName};
+use crate::config::{FIRST, Settings, Source};
 use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::jobs::board::{Failing, label};
 use crate::jobs::drill::{self, DrillWords};
+use crate::jobs::prune_log::PruneLog;
 use crate::jobs::turn::Turn;
-use crate::{keys, vaults};
+use crate::vaults::copies::CopyStatus;
+use crate::{jobs, keys, vaults};
+
+/// How long after its time a backup may be in the trash before somebody is told: prunes come after
+/// backups.
+const OVERDUE: TimeDelta = TimeDelta::days(1);
+
+pub(crate) use capture::CaptureStatus;
 
 /// A backup in a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -45,6 +63,10 @@ pub(crate) struct SourceStatus {
     pub(crate) newest_proven: Option<BackupWords>,
     /// Backups in the vault.
     pub(crate) backups: usize,
+    /// Other vaults that hold what the first one holds.
+    pub(crate) copies: Vec<CopyStatus>,
+    /// What waits on this host for the vault; `None` where nothing does.
+    pub(crate) waiting: Option<Waiting>,
     /// The newest drill.
     pub(crate) last_drill: Option<DrillWords>,
     /// The newest drill that passed.
@@ -57,6 +79,13 @@ pub(crate) struct SourceStatus {
     /// The schedules of both, where there are any.
     #[serde(skip)]
     pub(crate) schedules: [Option<String>; 2],
+    /// What somebody must be told.
+    pub(crate) alarms: Vec<Alarm>,
+    /// Backups in the trash.
+    pub(crate) trash: usize,
+    /// How capture stands, where changes are or were captured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) capture: Option<CaptureStatus>,
     /// What in the vault needs a person's eye.
     pub(crate) problems: Vec<String>,
     /// Whose turn it is to work, as this host's daemon says; `None` where it has nobody beside it
@@ -77,13 +106,55 @@ impl SourceStatus {
             newest: None,
             newest_proven: None,
             backups: 0,
+            copies: Vec::new(),
+            waiting: None,
             last_drill: None,
             last_passed_drill: None,
             next_backup: None,
             next_drill: None,
             schedules: [None, None],
+            alarms: Vec::new(),
+            trash: 0,
+            capture: None,
             problems: Vec::new(),
             turn: None,
+        }
+    }
+
+    /// The same, with what this process learned when it tried to copy.
+    pub(crate) fn with_tries(mut self, failing: &Failing, now: DateTime<Utc>) -> Self {
+        let before = problems_of(&self.copies, now);
+        for copy in &mut self.copies {
+            let place = jobs::copies::place(&self.source, &copy.vault);
+            if let Some((since, reason)) = failing.get(&label(jobs::copies::KIND, &place)) {
+                copy.tried(*since, reason);
+            }
+        }
+        let after = problems_of(&self.copies, now);
+        self.problems.retain(|one| !before.contains(one));
+        self.problems.extend(after);
+        let copies = self.copies.iter().map(|copy| copy.vault.as_str());
+        for name in std::iter::once(FIRST).chain(copies) {
+            let bad = failing.get(&label(jobs::checkup::KIND, name));
+            let told = bad.map(|(_, reason)| format!("the vault `{name}` is {reason}"));
+            self.problems.extend(told);
+        }
+        self
+    }
+
+    /// Takes in what waits on this host.
+    pub(crate) fn with_waiting(&mut self, looked: Result<Option<Waiting>, String>) {
+        match looked {
+            Ok(waiting) => self.waiting = waiting,
+            Err(reason) => self
+                .problems
+                .push(format!("what waits for the vault cannot be read: {reason}")),
+        }
+        if let Some(waiting) = &self.waiting {
+            let count = waiting.backups;
+            self.problems.push(format!(
+                "{count} backups wait on this host for the vault to be reached"
+            ));
         }
     }
 
@@ -95,6 +166,9 @@ impl SourceStatus {
         failure: &str,
     ) -> Self {
         self.objectives = objective.judge(&self.evidence, now);
+        if let Some(capture) = &mut self.capture {
+            capture.age(now);
+        }
         let since = self.read.map_or(
             "it has never been read by this process".to_owned(),
             |read| format!("it was last read at {}", moment(read)),
@@ -105,11 +179,13 @@ impl SourceStatus {
     }
 }
 
-/// Reads the vault and judges the objectives of one source.
+/// Reads the vault and judges the objectives of one source. `known`: what was read before, where
+/// it is read again and again.
 pub(crate) async fn gather(
     settings: &Settings,
     source: &Source,
     now: DateTime<Utc>,
+    known: &mut Known,
 ) -> Result<SourceStatus, Failure> {
     let policies = settings.policies()?;
     let trust = match keys::trust(settings) {
@@ -118,20 +194,43 @@ pub(crate) async fn gather(
         Err(_) if settings.makes_keys() => Trust::default(),
         Err(failure) => return Err(failure),
     };
-    let (catalog, drills) = match read(settings, source, &trust).await {
+    let mut copies = Vec::new();
+    let (catalog, drills, runs) = match read(settings, source, &trust).await {
         Ok((vault, catalog)) => {
             let reports = drill::reports(&vault, &source.name, &trust).await?;
-            (Some(catalog), reports.iter().map(DrillWords::of).collect())
+            let runs = vaults::runs_again(&vault, settings, &catalog, &trust, known).await?;
+            copies = vaults::copies::statuses(settings, (&vault, &catalog)).await;
+            let drills = reports.iter().map(DrillWords::of).collect();
+            (Some(catalog), drills, runs)
         }
         // No vault yet is an answer: there is no evidence at all.
-        Err(failure) if failure.name() == ErrorName::NoBackup => (None, Vec::new()),
+        Err(failure) if failure.name() == ErrorName::NoBackup => {
+            (None, Vec::new(), Runs::default())
+        }
         Err(failure) => return Err(failure),
     };
-    let problems = match &catalog {
+    let mut problems = match &catalog {
         Some(catalog) => problems(catalog),
         None => missing(settings).await,
     };
-    let evidence = evidence(catalog.as_ref(), &drills, policies.objective.rpo_level);
+    problems.extend(problems_of(&copies, now));
+    let waiting = jobs::waiting::look(settings, source, &trust).await?;
+    problems.extend(runs.flaws.iter().map(ToString::to_string));
+    let level = policies.objective.rpo_level;
+    let captured = catalog
+        .as_ref()
+        .and_then(|catalog| capture::point(catalog, &runs, level));
+    let evidence = Evidence {
+        captured,
+        ..evidence(catalog.as_ref(), &drills, level)
+    };
+    let capture = CaptureStatus::of(&policies, &runs, captured, now);
+    let mut alarms = alarms(settings, source, catalog.as_ref(), now)?;
+    alarms.extend(
+        capture
+            .iter()
+            .flat_map(|capture| capture.alarms(source.name.as_str(), &policies, now)),
+    );
     let invalid = "the schedule cannot be used";
     let next = |schedule: &Option<Schedule>, last: Option<DateTime<Utc>>| {
         let schedule = schedule.as_ref()?;
@@ -151,11 +250,16 @@ pub(crate) async fn gather(
         newest: evidence.newest.as_ref().map(words),
         newest_proven: evidence.newest_proven.as_ref().map(words),
         backups: catalog.as_ref().map_or(0, |catalog| catalog.backups.len()),
+        copies,
+        waiting,
         last_passed_drill: drills.iter().find(|one| one.is_passed()).cloned(),
         next_backup: next(&backup, last_backup),
         next_drill: next(&drill, last_drill),
         schedules: [backup, drill].map(|one| one.map(|schedule| schedule.to_string())),
         last_drill: drills.into_iter().next(),
+        trash: catalog.as_ref().map_or(0, |catalog| catalog.trash.len()),
+        capture,
+        alarms,
         problems,
         turn: None,
         evidence,
@@ -182,6 +286,7 @@ fn evidence(catalog: Option<&Catalog>, drills: &[DrillWords], level: Level) -> E
     Evidence {
         newest: newest_at(level),
         newest_proven: newest_at(Level::L3),
+        captured: None,
         source: None,
         last_drill: drills.first().map(drill_point),
         last_passed: drills.iter().find(|one| one.is_passed()).map(drill_point),
@@ -219,6 +324,40 @@ fn words(point: &BackupPoint) -> BackupWords {
 async fn missing(settings: &Settings) -> Vec<String> {
     let failure = vaults::missing(settings).await;
     failure.iter().map(Failure::line).collect()
+}
+
+fn problems_of(copies: &[CopyStatus], now: DateTime<Utc>) -> Vec<String> {
+    let problems = copies.iter().filter_map(|copy| copy.problem(now));
+    problems.collect()
+}
+
+/// What this host's prunes came to, and what the vault shows of those of any host: a backup whose
+/// time in the trash was over a day ago, that nothing holds back, and that is still there.
+fn alarms(
+    settings: &Settings,
+    source: &Source,
+    catalog: Option<&Catalog>,
+    now: DateTime<Utc>,
+) -> Result<Vec<Alarm>, Failure> {
+    let mut alarms = PruneLog::read(settings, &source.name).alarms();
+    let Some(catalog) = catalog else {
+        return Ok(alarms);
+    };
+    let grace = settings.policies()?.retention.trash_grace.as_delta();
+    let decided = removals(catalog, (now - OVERDUE, None), grace).into_iter();
+    let overdue: Vec<_> = decided
+        .filter(|(_, removal)| *removal == Removal::Due)
+        .collect();
+    let is_told = alarms.iter().any(|one| one.name == AlarmName::PruneFailed);
+    if let (Some((id, _)), false) = (overdue.first(), is_told) {
+        let text = format!(
+            "{} backups should have left the trash more than a day ago and are still there, {id} \
+             among them: `holdfast backup prune` says what keeps them",
+            overdue.len()
+        );
+        alarms.push(Alarm::new(AlarmName::PruneFailed, text));
+    }
+    Ok(alarms)
 }
 
 fn problems(catalog: &Catalog) -> Vec<String> {
@@ -274,11 +413,34 @@ impl fmt::Display for SourceStatus {
             "  newest backup     {}",
             or_none(self.newest.as_ref().map(ToString::to_string))
         )?;
+        if let Some(capture) = &self.capture {
+            writeln!(f, "  changes           {capture}")?;
+        }
         let proven = self.newest_proven.as_ref().map(ToString::to_string);
         writeln!(f, "  newest proven     {}", or_none(proven))?;
         let drill = self.last_drill.as_ref().map(DrillWords::line);
         writeln!(f, "  last drill        {}", or_none(drill))?;
-        writeln!(f, "  backups           {} in the vault", self.backups)?;
+        let trash = match self.trash {
+            0 => String::new(),
+            count => format!(", {count} in the trash"),
+        };
+        writeln!(
+            f,
+            "  backups           {} in the vault{trash}",
+            self.backups
+        )?;
+        if let Some(waiting) = &self.waiting {
+            let bytes = ByteSize::new(waiting.bytes).rounded();
+            let since = waiting.since.map_or(String::new(), moment);
+            let count = waiting.backups;
+            writeln!(
+                f,
+                "  waiting here      {count} backups, {bytes}, since {since}"
+            )?;
+        }
+        for copy in &self.copies {
+            writeln!(f, "  copy              {copy}")?;
+        }
         let planned =
             |next: Option<DateTime<Utc>>, schedule: &Option<String>| match (next, schedule) {
                 (Some(next), _) => moment(next),
@@ -292,6 +454,9 @@ impl fmt::Display for SourceStatus {
             planned(self.next_backup, backup)
         )?;
         write!(f, "  next drill        {}", planned(self.next_drill, drill))?;
+        for alarm in &self.alarms {
+            write!(f, "\n  ALARM             {alarm}")?;
+        }
         for problem in &self.problems {
             write!(f, "\n  PROBLEM           {problem}")?;
         }

@@ -1,11 +1,13 @@
 //! The vault of these settings, opened for what is to be done with it.
 
+pub(crate) mod copies;
 pub(crate) mod doctor;
 
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, SnapshotId};
+use holdfast_restore::delta::run::{self, Known, Runs};
 use holdfast_restore::in_use::{Mark, Reader};
 use holdfast_restore::ledger::{self, Ledger};
 use holdfast_restore::{
@@ -21,7 +23,8 @@ pub(crate) async fn read(settings: &Settings) -> Result<Vault<ReadOnly>, Failure
     let spec = settings.vault();
     let vault = Vault::<ReadOnly>::open(&spec)
         .await
-        .or_fail(format!("the vault {} cannot be read", spec.location()))?;
+        .or_fail(format!("the vault {} cannot be read", spec.location()))
+        .map_err(|failure| copies::offer(settings, failure))?;
     if let Some(doubt) = vault.doubt() {
         let location = vault.location();
         tracing::warn!(location, %doubt, "the vault is read in spite of this; see that it is the right one");
@@ -126,7 +129,8 @@ pub(crate) async fn mark(
         Err(error) => {
             let failure = Err::<Mark, _>(error).or_fail(what);
             let line = failure.err().map_or(String::new(), |one| one.line());
-            let relies = "a prune may remove it `policies.retention.grace` after letting it go";
+            let relies =
+                "a prune may remove it `policies.retention.trash_grace` after letting it go";
             Ok((None, Some(format!("{line}; {relies}"))))
         }
     }
@@ -180,6 +184,43 @@ pub(crate) async fn catalog(
     catalog_in(&vault, settings, cluster, &keys::trust(settings)?).await
 }
 
+/// What the vault holds of `cluster`: the backups and the changes between them.
+pub(crate) async fn history(
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<(Catalog, Runs), Failure> {
+    let (vault, trust) = (read(settings).await?, keys::trust(settings)?);
+    let catalog = catalog_in(&vault, settings, cluster, &trust).await?;
+    let runs = runs_in(&vault, settings, &catalog, &trust).await?;
+    Ok((catalog, runs))
+}
+
+/// The changes between the backups of `catalog`.
+pub(crate) async fn runs_in<Mode: Sync>(
+    vault: &Vault<Mode>,
+    settings: &Settings,
+    catalog: &Catalog,
+    trust: &Trust,
+) -> Result<Runs, Failure> {
+    runs_again(vault, settings, catalog, trust, &mut Known::default()).await
+}
+
+/// The same for whoever looks again and again.
+pub(crate) async fn runs_again<Mode: Sync>(
+    vault: &Vault<Mode>,
+    settings: &Settings,
+    catalog: &Catalog,
+    trust: &Trust,
+    known: &mut Known,
+) -> Result<Runs, Failure> {
+    let surveyed = run::survey_again(vault, catalog, trust, known).await;
+    surveyed.or_fail(format!(
+        "the changes of `{}` in {} cannot be listed",
+        catalog.cluster,
+        settings.vault().location()
+    ))
+}
+
 /// What is wrong with the history of a catalog and needs a person's eye. A prune that was cut short
 /// does not: the backup is let go already, and the next prune ends it.
 pub(crate) fn problems(catalog: &Catalog) -> impl Iterator<Item = &Flaw> {
@@ -195,7 +236,7 @@ pub(crate) fn obstacles(catalog: &Catalog) -> impl Iterator<Item = &Flaw> {
     problems(catalog).filter(|flaw| flaw.kind != FlawKind::RecordStranger)
 }
 
-/// The backup whose id begins with `text`, or the newest.
+/// The backup whose id begins with `text`, or the newest. One in the trash is found by its id.
 pub(crate) fn pick<'a>(catalog: &'a Catalog, text: Option<&str>) -> Result<&'a Backup, Failure> {
     let cluster = &catalog.cluster;
     let Some(text) = text else {
@@ -206,11 +247,18 @@ pub(crate) fn pick<'a>(catalog: &'a Catalog, text: Option<&str>) -> Result<&'a B
             )
         });
     };
+    let trashed = catalog.trash.iter().map(|one| &one.backup);
+    one_called(catalog.backups.iter().chain(trashed), cluster, text)
+}
+
+/// The one of `among` whose id begins with `text`.
+pub(crate) fn one_called<'a>(
+    among: impl Iterator<Item = &'a Backup>,
+    cluster: &ClusterName,
+    text: &str,
+) -> Result<&'a Backup, Failure> {
     let wanted = text.to_ascii_lowercase();
-    let mut found = catalog
-        .backups
-        .iter()
-        .filter(|one| one.id().to_string().starts_with(&wanted));
+    let mut found = among.filter(|one| one.id().to_string().starts_with(&wanted));
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
         (None, _) => Err(Failure::new(

@@ -16,7 +16,10 @@
 pub mod capture;
 mod chain;
 pub mod claim;
+pub mod confirmation;
+pub mod consolidate;
 pub mod content;
+pub mod copy;
 pub mod delta;
 pub mod digest;
 pub mod error;
@@ -37,8 +40,10 @@ pub mod progress;
 pub mod proof;
 pub mod prune;
 pub mod rebuild;
+pub mod release;
 mod replay;
 pub mod rewrap;
+mod roundtrip;
 pub mod seal;
 pub mod sign;
 pub mod source;
@@ -48,6 +53,7 @@ pub mod store_datadir;
 mod unique;
 pub mod vault;
 pub mod verify;
+pub mod waiting;
 
 pub use capture::{CaptureOptions, Captured, ReadBack, capture};
 pub use digest::Digest;
@@ -56,11 +62,15 @@ pub use flaw::{Flaw, FlawKind};
 pub use key::{Identities, Keys, Recipient, Signer, Trust, Verifier};
 pub use ledger::{Ledger, Observation};
 pub use manifest::Manifest;
-pub use plan::{Bump, Pick, RestoreOptions, RestorePlan, Target, Upto, plan_replay, plan_restore};
+pub use plan::{
+    Bump, Pick, RestoreOptions, RestorePlan, Target, Upto, Wanted, plan_replay, plan_restore,
+};
 pub use progress::{Phase, Progress, ProgressFn};
 pub use proof::{Evidence, Proof};
 pub use prune::execute_prune;
 pub use rebuild::{Restored, rebuild, rebuild_with_content};
+pub use replay::{Replayed, Told};
+pub use roundtrip::{RoundTrip, round_trip};
 pub use seal::Sealer;
 pub use source::{BundledSource, EtcdSource, EtcdSpec, FileSource, Source, SourceSpec};
 pub use unique::UniqueId;

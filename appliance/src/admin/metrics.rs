@@ -1,6 +1,8 @@
 //! The metrics of the appliance, in one list. Gauges about backups come from the vault, counters
 //! from this process.
 
+mod delta;
+
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
@@ -12,9 +14,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::alarms::AlarmName;
 use crate::health::SourceStatus;
 use crate::jobs::board::{JobName, JobState};
+use crate::jobs::capture::Tally;
 use crate::jobs::turn::Turn;
+use crate::vaults::copies::{CopyState, CopyStatus};
+use delta::DeltaMetrics;
 
 /// The form `render` writes.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,6 +34,18 @@ struct BySource {
 struct ByObjective {
     source: String,
     objective: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCopy {
+    source: String,
+    vault: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByAlarm {
+    source: String,
+    alarm: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -74,7 +92,7 @@ const LAST_BACKUP: Described = gauge(
 const RPO: Described = gauge(
     "holdfast_appliance_rpo_seconds",
     "seconds",
-    "What would be lost: the age of that backup when it was last judged, once a minute",
+    "What would be lost: the age of that backup, or of the newest change captured after it, when it was last judged, once a minute",
 );
 
 const RTO: Described = gauge(
@@ -137,13 +155,28 @@ const PROBLEMS: Described = gauge(
     "Things in the vault that need a person's eye; `holdfast status` names them",
 );
 
+const ALARM: Described = Described {
+    labels: "source, alarm",
+    ..gauge(
+        "holdfast_appliance_alarm",
+        "0 or 1",
+        "1 while the alarm is on: `prune_failed` (backups that should go could not be removed), `retention_no_effect` (they are let go and the vault does not shrink), `clock_disagreement` (retention refuses, since clocks or times of backups disagree), `capture_gap` (changes between two backups were not captured), `capture_stalled` (none has come to the vault for too long); `holdfast status` says more",
+    )
+};
+
+const TRASH: Described = gauge(
+    "holdfast_appliance_trash_backups",
+    "backups",
+    "Backups in the trash: let go, whole, and not removed yet",
+);
+
 const RUNS: Described = Described {
     kind: "counter",
     labels: "job, source, succeeded",
     ..gauge(
         "holdfast_appliance_job_runs",
         "runs",
-        "Runs of a job (backup or drill) in this process",
+        "Runs of a job (backup, drill, copy, whose source is `SOURCE/VAULT`, or check of a vault whose files changed) in this process",
     )
 };
 
@@ -156,8 +189,56 @@ const ACTIVE: Described = Described {
     )
 };
 
+const COPY_BEHIND: Described = Described {
+    labels: "source, vault",
+    ..gauge(
+        "holdfast_appliance_copy_behind",
+        "backups and deltas",
+        "What a copy (`restore.copies`) lacks of the first vault; `NaN` while it cannot be read",
+    )
+};
+
+const COPY_FAILING: Described = Described {
+    labels: "source, vault",
+    ..gauge(
+        "holdfast_appliance_copy_failing",
+        "0 or 1",
+        "1 while a copy cannot be read, or refuses what is to come",
+    )
+};
+
+const COPY_SINCE: Described = Described {
+    labels: "source, vault",
+    ..gauge(
+        "holdfast_appliance_copy_late_timestamp_seconds",
+        "seconds since 1970",
+        "Since when a copy lacks something or fails; `NaN` where it does not. Alarm on `time()` minus this",
+    )
+};
+
+const COPY_NEWEST: Described = Described {
+    labels: "source, vault",
+    ..gauge(
+        "holdfast_appliance_copy_backup_timestamp_seconds",
+        "seconds since 1970",
+        "When the newest backup that a copy holds was read from its source",
+    )
+};
+
+const WAITING: Described = gauge(
+    "holdfast_appliance_waiting_backups",
+    "backups",
+    "Backups that wait on this host because the vault cannot be reached",
+);
+
+const WAITING_BYTES: Described = gauge(
+    "holdfast_appliance_waiting_bytes",
+    "bytes",
+    "Their bytes; `restore.waiting_limit` says how many there may be",
+);
+
 /// Every metric of the appliance.
-pub(crate) const METRICS: [Described; 13] = [
+pub(crate) const METRICS: [Described; 21] = [
     LAST_BACKUP,
     RPO,
     RTO,
@@ -169,8 +250,16 @@ pub(crate) const METRICS: [Described; 13] = [
     BACKUPS,
     REVISION,
     PROBLEMS,
+    ALARM,
+    TRASH,
     RUNS,
     ACTIVE,
+    COPY_BEHIND,
+    COPY_FAILING,
+    COPY_SINCE,
+    COPY_NEWEST,
+    WAITING,
+    WAITING_BYTES,
 ];
 
 /// The part of the reference page that is about them.
@@ -198,10 +287,14 @@ pub(crate) fn reference() -> String {
             metric.name, metric.kind, metric.unit, metric.labels, metric.help
         )
     };
-    METRICS
-        .iter()
-        .map(row)
+    all()
+        .map(|one| row(&one))
         .fold(head.to_owned(), |page, row| page + &row)
+}
+
+/// Those above and those of continuous capture.
+fn all() -> impl Iterator<Item = Described> {
+    METRICS.into_iter().chain(delta::METRICS)
 }
 
 /// Every metric of the appliance.
@@ -215,11 +308,54 @@ struct Metrics {
     backups: Family<BySource, Whole>,
     revision: Family<BySource, Whole>,
     problems: Family<BySource, Whole>,
+    alarms: Family<ByAlarm, Whole>,
+    trash: Family<BySource, Whole>,
     evidence: Family<BySource, Seconds>,
     missed: Family<ByObjective, Whole>,
     wanted: Family<ByObjective, Seconds>,
     runs: Family<ByJob, Counter>,
     active: Whole,
+    waiting: Family<BySource, Whole>,
+    waiting_bytes: Family<BySource, Whole>,
+    copies: Copies,
+    delta: DeltaMetrics,
+}
+
+/// How each copy stands.
+#[derive(Debug, Default)]
+struct Copies {
+    behind: Family<ByCopy, Seconds>,
+    failing: Family<ByCopy, Whole>,
+    since: Family<ByCopy, Seconds>,
+    newest: Family<ByCopy, Seconds>,
+}
+
+impl Copies {
+    fn register(&self, to: &mut Registry) {
+        to.register(COPY_BEHIND.name, COPY_BEHIND.help, self.behind.clone());
+        to.register(COPY_FAILING.name, COPY_FAILING.help, self.failing.clone());
+        to.register(COPY_SINCE.name, COPY_SINCE.help, self.since.clone());
+        to.register(COPY_NEWEST.name, COPY_NEWEST.help, self.newest.clone());
+    }
+
+    fn set(&self, source: &str, copy: &CopyStatus) {
+        let label = || ByCopy {
+            source: source.to_owned(),
+            vault: copy.vault.clone(),
+        };
+        let standing = copy.standing.as_ref();
+        let lacking = standing.map(|one| one.behind.saturating_add(one.deltas_behind));
+        let lacking = lacking.map(|count| f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+        let time = |at: Option<chrono::DateTime<chrono::Utc>>| at.map_or(f64::NAN, seconds_of);
+        let is_failing = i64::from(copy.state == CopyState::Failing);
+        self.behind
+            .get_or_create(&label())
+            .set(lacking.unwrap_or(f64::NAN));
+        self.failing.get_or_create(&label()).set(is_failing);
+        self.since.get_or_create(&label()).set(time(copy.since));
+        let newest = standing.and_then(|one| one.newest);
+        self.newest.get_or_create(&label()).set(time(newest));
+    }
 }
 
 impl Metrics {
@@ -235,14 +371,32 @@ impl Metrics {
         to.register(BACKUPS.name, BACKUPS.help, self.backups.clone());
         to.register(REVISION.name, REVISION.help, self.revision.clone());
         to.register(PROBLEMS.name, PROBLEMS.help, self.problems.clone());
+        to.register(ALARM.name, ALARM.help, self.alarms.clone());
+        to.register(TRASH.name, TRASH.help, self.trash.clone());
         to.register(RUNS.name, RUNS.help, self.runs.clone());
         to.register(ACTIVE.name, ACTIVE.help, self.active.clone());
+        to.register(WAITING.name, WAITING.help, self.waiting.clone());
+        let bytes = self.waiting_bytes.clone();
+        to.register(WAITING_BYTES.name, WAITING_BYTES.help, bytes);
+        self.copies.register(to);
+        self.delta.register(to);
     }
 
     fn set_source(&self, status: &SourceStatus) {
+        self.delta.set_source(status);
         let label = || BySource {
             source: status.source.clone(),
         };
+        let waiting = status.waiting.clone().unwrap_or_default();
+        let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let backups = u64::try_from(waiting.backups).unwrap_or(u64::MAX);
+        self.waiting.get_or_create(&label()).set(whole(backups));
+        self.waiting_bytes
+            .get_or_create(&label())
+            .set(whole(waiting.bytes));
+        for copy in &status.copies {
+            self.copies.set(&status.source, copy);
+        }
         let objectives = &status.objectives;
         let nan = f64::NAN;
         let span = |span: Option<holdfast_policies::Span>| {
@@ -281,6 +435,15 @@ impl Metrics {
         self.problems
             .get_or_create(&label())
             .set(count(status.problems.len()));
+        self.trash.get_or_create(&label()).set(count(status.trash));
+        for name in AlarmName::ALL {
+            let label = ByAlarm {
+                source: status.source.clone(),
+                alarm: name.text(),
+            };
+            let is_on = status.alarms.iter().any(|one| one.name == name);
+            self.alarms.get_or_create(&label).set(i64::from(is_on));
+        }
         let revision = status.newest.as_ref().map_or(0, |newest| newest.revision);
         self.revision.get_or_create(&label()).set(revision);
         for (objective, judgement) in [
@@ -316,6 +479,7 @@ impl Metrics {
 pub(super) fn render(
     evidence: &[SourceStatus],
     jobs: &[(JobName, JobState)],
+    tallies: &[(String, Tally)],
     turn: &Turn,
 ) -> Result<String, fmt::Error> {
     let metrics = Metrics::default();
@@ -327,6 +491,9 @@ pub(super) fn render(
     }
     for (name, state) in jobs {
         metrics.set_job(name, state);
+    }
+    for (source, tally) in tallies {
+        metrics.delta.set_tally(source, tally);
     }
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -369,24 +536,32 @@ mod tests {
         for family in seconds.into_iter().chain(more) {
             family.get_or_create(&source()).set(1.5);
         }
-        for family in [&metrics.backups, &metrics.revision, &metrics.problems] {
+        let alarm = ByAlarm {
+            source: "s".to_owned(),
+            alarm: "prune_failed",
+        };
+        metrics.alarms.get_or_create(&alarm).set(1);
+        let waiting = [&metrics.waiting, &metrics.waiting_bytes, &metrics.trash];
+        let whole = [&metrics.backups, &metrics.revision, &metrics.problems];
+        for family in whole.into_iter().chain(waiting) {
             family.get_or_create(&source()).set(1);
         }
+        metrics.copies.set("s", &CopyStatus::unknown("offsite"));
         metrics.missed.get_or_create(&objective).set(1);
         metrics.wanted.get_or_create(&objective).set(1.5);
         metrics.runs.get_or_create(&job).inc();
+        metrics.delta.touch();
         let mut page = String::new();
         encode(&mut page, &registry).unwrap();
         let told: BTreeSet<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE "))
             .collect();
-        let described: Vec<String> = METRICS
-            .iter()
+        let described: Vec<String> = all()
             .map(|one| format!("{} {}", one.name, one.kind))
             .collect();
         assert_eq!(told, described.iter().map(String::as_str).collect());
-        for metric in METRICS {
+        for metric in all() {
             assert!(reference().contains(metric.name), "{}", metric.name);
         }
     }

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use clap::Args;
 use holdfast_policies::Standing;
+use holdfast_restore::delta::run::Known as KnownDeltas;
 
 use super::dispatch::Context;
 use crate::config::Settings;
 use crate::exit_code::ExitCode;
 use crate::failure::Failure;
 use crate::health::{self, SourceStatus};
+use crate::jobs::board::Failing;
 use crate::jobs::control::{self, Answer, Ask};
 use crate::jobs::turn::Turn;
 
@@ -17,6 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast status                        every source; exit code 21 when an objective is missed,
                                          12 when the vault has a problem a person must look at
+                                         or an alarm is on
   holdfast status -w json | jq '.[0].objectives.rpo'
   holdfast status || page-somebody       it reads the vault and needs no daemon";
 
@@ -32,6 +35,15 @@ pub(crate) struct StatusArgs {
 /// Longest wait for the daemon to say whose turn it is: the status is the vault's.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Which jobs of this host's daemon fail.
+async fn failing(settings: &Settings) -> Failing {
+    let asked = tokio::time::timeout(DAEMON_PATIENCE, control::ask(settings, Ask::Failing)).await;
+    match asked {
+        Ok(Ok(Some(Answer::Failing(failing)))) => failing,
+        _ => Failing::new(),
+    }
+}
+
 /// Whose turn it is to work, where this host's daemon has others beside it.
 async fn turn(settings: &Settings) -> Option<Turn> {
     let asked = tokio::time::timeout(DAEMON_PATIENCE, control::ask(settings, Ask::Turn)).await;
@@ -44,9 +56,13 @@ async fn turn(settings: &Settings) -> Option<Turn> {
 /// Reads the vault and says how the objectives stand.
 pub(crate) async fn run(args: &StatusArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
+    let failing = failing(&settings).await;
     let mut all = Vec::new();
     for source in settings.sources(args.source.as_deref())? {
-        all.push(health::gather(&settings, source, context.clock.now()).await?);
+        let now = context.clock.now();
+        let known = &mut KnownDeltas::default();
+        let status = health::gather(&settings, source, now, known).await?;
+        all.push(status.with_tries(&failing, now));
     }
     let turn = turn(&settings).await;
     for status in &mut all {
@@ -58,7 +74,9 @@ pub(crate) async fn run(args: &StatusArgs, context: &Context) -> Result<ExitCode
     })?;
     let mut objectives = all.iter().map(|one| one.objectives.overall());
     let is_missed = objectives.any(|standing| standing == Standing::Missed);
-    let is_flawed = all.iter().any(|one| !one.problems.is_empty());
+    let is_flawed = all
+        .iter()
+        .any(|one| !one.problems.is_empty() || !one.alarms.is_empty());
     Ok(match (is_missed, is_flawed) {
         (true, _) => ExitCode::ObjectiveMissed,
         (false, true) => ExitCode::Corrupt,

@@ -45,6 +45,37 @@ const VAULTS_AND_SOURCES: &str = "
 | `allow_http` | `false` | Plain HTTP, only towards this machine itself. |
 | `request_checksum` | `none` | Checksum sent with each upload: `none`, `sha256` or `crc64nvme`; needed by buckets with object lock. |
 | `credentials_file` | not set | A file with `aws_access_key_id = ...` and `aws_secret_access_key = ...` lines; without it the environment, web identity and instance credentials are used. |
+| `proxy` | from `HTTPS_PROXY` | A proxy on the way, as a URL. |
+
+The files are looked at before each request and read anew when they changed: rotated credentials and authorities need no restart.
+
+## restore.vault.gcs
+
+| key | default | |
+|---|---|---|
+| `bucket` | needed | The bucket of Google Cloud Storage, which must exist. |
+| `prefix` | empty | Folder within the bucket. |
+| `service_account_file` | not set | The key of a service account, in Google's JSON; without it the environment and the instance's own account are used. |
+| `endpoint` | Google | Another server, as a URL. |
+| `ca_file`, `allow_http`, `proxy` | as for `s3` | |
+
+## restore.vault.azure
+
+| key | default | |
+|---|---|---|
+| `account` | needed | The storage account. |
+| `container` | needed | The container of Azure Blob Storage, which must exist. |
+| `prefix` | empty | Folder within the container. |
+| `access_key_file` | not set | A file that holds an access key of the account; without it the environment, workload identity and managed identity are used. |
+| `endpoint` | Azure | Another server, as a URL. |
+| `ca_file`, `allow_http`, `proxy` | as for `s3` | |
+
+## restore.copies[]
+
+| key | default | |
+|---|---|---|
+| `name` | needed | What it is called in commands, in `status` and in metrics; `first` is the vault of `restore.vault`. |
+| `vault` | needed | Where it is, as `restore.vault`. |
 
 ## restore.sources[].kind.etcd
 
@@ -61,7 +92,7 @@ const VAULTS_AND_SOURCES: &str = "
 ";
 
 /// Keys of types that belong to other crates: section, key, what it is for.
-const POLICY_KEYS: [(&str, &str, &str); 26] = [
+const POLICY_KEYS: [(&str, &str, &str); 35] = [
     (
         "backup",
         "schedule",
@@ -119,6 +150,16 @@ const POLICY_KEYS: [(&str, &str, &str); 26] = [
     ),
     (
         "retention",
+        "recovery_window",
+        "Whatever is needed to go back to any captured moment of so much time before the newest stays: its backups of any pool, and the one its beginning is reached from.",
+    ),
+    (
+        "retention",
+        "manual",
+        "The same rules for backups that somebody asked for (`backup now`): neither they nor scheduled ones push one of the other out.",
+    ),
+    (
+        "retention",
         "min_proven",
         "So many of the newest backups proven by a drill stay whatever the other rules say; at least 1.",
     ),
@@ -139,8 +180,8 @@ const POLICY_KEYS: [(&str, &str, &str); 26] = [
     ),
     (
         "retention",
-        "grace",
-        "What is let go stays in the vault so much longer, no longer offered: a reader whose credentials cannot mark what it reads has that long to finish.",
+        "trash_grace",
+        "What is let go stays in the trash so much longer: no longer offered, `backup undelete` brings it back. A reader whose credentials cannot mark what it reads has that long to finish. `0s` removes at once, for good.",
     ),
     (
         "retention",
@@ -151,6 +192,17 @@ const POLICY_KEYS: [(&str, &str, &str); 26] = [
         "retention",
         "gap_max",
         "A longer silence between two backups looks like a clock that was set: a run refuses until an operator confirms it.",
+    ),
+    ("retention.manual", "keep_last", "The newest so many."),
+    ("retention.manual", "keep_hourly", "As for scheduled ones."),
+    ("retention.manual", "keep_daily", "As for scheduled ones."),
+    ("retention.manual", "keep_weekly", "As for scheduled ones."),
+    ("retention.manual", "keep_monthly", "As for scheduled ones."),
+    ("retention.manual", "keep_yearly", "As for scheduled ones."),
+    (
+        "retention.manual",
+        "keep_within",
+        "Everything at most so much older than the newest backup of any pool.",
     ),
     (
         "objective",
@@ -227,9 +279,10 @@ fn policy_sections(page: &mut String) -> Result<(), Failure> {
             );
             last = section;
         }
-        let default = defaults
-            .get(section)
-            .and_then(|s| s.get(key))
+        let default = section
+            .split('.')
+            .chain([key])
+            .try_fold(&defaults, |place, step| place.get(step))
             .unwrap_or(&Value::Null);
         push(page, &format!("| `{key}` | {} | {doc} |", shown(default)));
     }
@@ -270,6 +323,9 @@ mod tests {
             for key in tree[section].as_object().unwrap().keys() {
                 found.insert((section, key.clone()));
             }
+        }
+        for key in tree["retention"]["manual"].as_object().unwrap().keys() {
+            found.insert(("retention.manual", key.clone()));
         }
         let listed: BTreeSet<_> = POLICY_KEYS
             .iter()

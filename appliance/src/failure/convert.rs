@@ -45,18 +45,22 @@ impl<T> OrFail<T> for Result<T, holdfast_policies::Error> {
     }
 }
 
-fn from_restore(what: String, error: &RestoreError) -> Failure {
-    let name = match error {
+fn name_of(error: &RestoreError) -> ErrorName {
+    match error {
         RestoreError::NotAVault { .. } | RestoreError::NothingToRestore { .. } => {
             ErrorName::NoBackup
         }
+        RestoreError::Unreachable { flaw: None, .. } => ErrorName::NoBackup,
         RestoreError::ClusterChanged { .. } => ErrorName::ClusterChanged,
         RestoreError::TargetExists { .. } => ErrorName::TargetExists,
         RestoreError::NoRecipients => ErrorName::EncryptionNotConfigured,
         RestoreError::VaultSettings { .. } => ErrorName::ConfigInvalid,
         _ => by_kind(error.kind()),
-    };
-    let failure = Failure::new(name, what).because(error);
+    }
+}
+
+fn from_restore(what: String, error: &RestoreError) -> Failure {
+    let failure = Failure::new(name_of(error), what).because(error);
     match error {
         RestoreError::ClusterChanged { .. } => failure.next(
             "where the cluster was lost, bring it back from the vault with `holdfast restore \
@@ -82,19 +86,9 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
             "see that the source answers at the endpoints in `restore.sources`, with its `tls` and \
              `user` (`etcdctl endpoint status` asks the same)",
         ),
-        RestoreError::Vault { .. } => match error.kind() {
-            ErrorKind::Exhausted => failure.next(
-                "free some space where the vault is, or keep less: `holdfast backup prune` says \
-                 what could go",
-            ),
-            ErrorKind::NotFound => failure.next(
-                "make the bucket, or correct `restore.vault`: holdfast makes no buckets",
-            ),
-            _ => failure.next(
-                "`holdfast vault check` tries out what a backup needs of the vault; credentials for \
-                 S3 come from `credentials_file`, the AWS_* environment or the instance",
-            ),
-        },
+        RestoreError::Vault { .. } | RestoreError::ClockSkewed { .. } => {
+            failure.next(vault_advice(error))
+        }
         RestoreError::Replaced { .. } => failure.next(
             "stop one of the two appliances; to go on with this one, stop the other and start this \
              one again: at its start it claims a new generation",
@@ -111,10 +105,39 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
                 "give the age identity with --identity FILE or `restore.identity_file`; `holdfast \
                  backup show` says for which recipients a backup is sealed",
             ),
+        RestoreError::Unreachable {
+            nearest: Some(revision),
+            ..
+        } => failure.next(format!(
+            "`--revision {revision}` restores the newest state before it; `holdfast backup list` \
+             shows what the vault holds"
+        )),
         RestoreError::NotEnoughSpace { .. } => {
             failure.next("free the space, or name a data directory on a larger disk")
         }
         _ => failure,
+    }
+}
+
+/// What to do about a vault that failed or refused.
+fn vault_advice(error: &RestoreError) -> &'static str {
+    match error {
+        RestoreError::ClockSkewed { .. } => {
+            "set this host's clock (NTP), or that of the vault's server, whichever is wrong"
+        }
+        _ => match error.kind() {
+            ErrorKind::Exhausted => {
+                "free some space where the vault is, or keep less: `holdfast backup prune` says \
+                 what could go"
+            }
+            ErrorKind::NotFound => {
+                "make the bucket, or correct `restore.vault`: holdfast makes no buckets"
+            }
+            _ => {
+                "`holdfast vault check` tries out what a backup needs of the vault; credentials for \
+                 S3 come from `credentials_file`, the AWS_* environment or the instance"
+            }
+        },
     }
 }
 

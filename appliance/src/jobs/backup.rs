@@ -8,18 +8,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use holdfast_policies::{Generation, Level, SnapshotId};
+use holdfast_policies::{Generation, Level, Pool, SnapshotId};
 use holdfast_restore::key::{Keys, Signer};
 use holdfast_restore::office::Office;
 use holdfast_restore::{
     CaptureOptions, Captured, Catalog, Proof, ReadBack, ReadWrite, Sealer, Source, Vault,
-    VerifyOptions, capture, claim, proof, prune as removal, verify,
+    VerifyOptions, capture, claim, proof, prune, verify,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
+use super::prune::{Pruner, release_deltas};
 use super::scheduler::Outcome;
-use super::{acceptance, prune};
+use super::{acceptance, waiting};
 use crate::clock::Clock;
 use crate::config::{self, Settings};
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -41,6 +43,8 @@ pub(crate) struct BackupReport {
     pub(crate) id: SnapshotId,
     /// Its place in the chain.
     pub(crate) sequence: u64,
+    /// What it was taken for.
+    pub(crate) pool: Pool,
     /// Its generation.
     pub(crate) generation: Generation,
     /// Revision of its content.
@@ -57,9 +61,11 @@ pub(crate) struct BackupReport {
     pub(crate) hash_kv: Option<u32>,
     /// Whether it is sealed.
     pub(crate) is_sealed: bool,
+    /// Whether it waits on this host for the vault to be reached again.
+    pub(crate) is_waiting: bool,
     /// How long it took, proof included.
     pub(crate) seconds: f64,
-    /// Backups that retention let go after it.
+    /// Backups that retention put into the trash after it.
     pub(crate) pruned: Vec<SnapshotId>,
     /// What a person should know.
     pub(crate) notes: Vec<String>,
@@ -76,6 +82,10 @@ impl Outcome for BackupOutcome {
 
     fn summary(&self) -> Result<String, String> {
         match self {
+            Ok(report) if report.is_waiting => {
+                let line = report.line();
+                Err(format!("{line}; it waits on this host for the vault"))
+            }
             Ok(report) => Ok(report.line()),
             Err(failure) => Err(failure.line()),
         }
@@ -104,11 +114,26 @@ impl BackupReport {
 pub(crate) struct Wishes<'a> {
     /// The source has become another cluster on purpose.
     pub(crate) accept_new_cluster: bool,
+    /// What it is taken for.
+    pub(crate) pool: Pool,
     /// This process owns the source: it claims a generation, keeps it here for its later runs, and
     /// is refused once another claimed a newer one.
     pub(crate) claimed: Option<&'a Mutex<Option<Generation>>>,
     /// The turn in which it is taken, where the members of a cluster take turns.
     pub(crate) office: Option<&'a Arc<dyn Office>>,
+    /// The content is a state of the past, of this generation: see [`super::consolidation`].
+    pub(crate) past: Option<(DateTime<Utc>, Generation)>,
+    /// What is captured goes on from it.
+    pub(crate) base: Option<&'a Base>,
+}
+
+/// A backup at which a run of changes begins.
+#[derive(Debug)]
+pub(crate) struct Base {
+    /// The generation whose run ended: a new one is claimed.
+    pub(crate) newer_than: Option<Generation>,
+    /// Told as soon as the backup exists; it is proven afterwards.
+    pub(crate) taken: watch::Sender<Option<Captured>>,
 }
 
 /// What one run works with.
@@ -121,6 +146,8 @@ struct Run<'a> {
     signer: Signer,
     keys: Keys,
     is_sealed: bool,
+    /// The vault cannot be reached: `vault` is the folder in which backups wait for it.
+    is_waiting: bool,
     notes: Vec<String>,
 }
 
@@ -136,8 +163,24 @@ pub(crate) async fn run(
     let began = tokio::time::Instant::now();
     let sealer = sealer(settings)?;
     let signer = keys::signer(settings)?;
-    let vault = vaults::write(settings, &signer, clock.now()).await?;
     let keys = keys::reading(settings)?;
+    let place = (settings, source);
+    let (vault, notes) = match vaults::write(settings, &signer, clock.now()).await {
+        Ok(vault) => {
+            let notes = waiting::before(place, &vault, &keys.trust).await;
+            (Some(vault), notes)
+        }
+        Err(failure) if waiting::is_reason(&failure) => {
+            let note = format!("the backup waits on this host: {}", failure.line());
+            (None, vec![note])
+        }
+        Err(failure) => return Err(failure),
+    };
+    let is_waiting = vault.is_none();
+    let vault = match vault {
+        Some(vault) => vault,
+        None => waiting::folder(place, (&signer, clock.now()), &keys.trust).await?,
+    };
     let mut run = Run {
         settings,
         source,
@@ -147,9 +190,13 @@ pub(crate) async fn run(
         signer,
         keys,
         is_sealed: sealer.is_encrypting(),
-        notes: Vec::new(),
+        is_waiting,
+        notes,
     };
     let captured = run.capture(opened, &sealer, wishes).await?;
+    if let Some(base) = wishes.base {
+        base.taken.send_replace(Some(captured.clone()));
+    }
     let proof = run.prove(&captured).await;
     let level = proof.as_ref().and_then(|proof| proof.level);
     let pruned = run.prune(level).await;
@@ -158,6 +205,7 @@ pub(crate) async fn run(
         source: source.name.to_string(),
         id: captured.manifest.id,
         sequence: captured.manifest.sequence.0,
+        pool: captured.manifest.pool,
         generation: captured.manifest.generation,
         revision: content.revision,
         keys: content.keys,
@@ -166,6 +214,7 @@ pub(crate) async fn run(
         level,
         hash_kv: proof.and_then(|proof| proof.evidence.hash_kv),
         is_sealed: sealer.is_encrypting(),
+        is_waiting: run.is_waiting,
         seconds: began.elapsed().as_secs_f64(),
         pruned,
         notes: run.notes,
@@ -173,7 +222,7 @@ pub(crate) async fn run(
 }
 
 /// Whom backups are sealed for; fails closed.
-fn sealer(settings: &Settings) -> Result<Sealer, Failure> {
+pub(super) fn sealer(settings: &Settings) -> Result<Sealer, Failure> {
     match keys::recipients(settings)? {
         None => Ok(Sealer::none()),
         Some(recipients) => Sealer::to_recipients(recipients).or_fail("backups cannot be sealed"),
@@ -194,25 +243,59 @@ impl Run<'_> {
             wishes.accept_new_cluster || self.is_restored_here(opened).await;
         if let Some(claimed) = wishes.claimed {
             let is_accepted = options.accept_new_cluster;
-            options.generation = self.generation(opened, claimed, is_accepted).await?;
+            let newer_than = wishes.base.and_then(|base| base.newer_than);
+            options.generation = self
+                .generation(opened, claimed, newer_than, is_accepted)
+                .await?;
         }
+        if let Some((time, generation)) = wishes.past {
+            options.now = time;
+            options.generation = Some(generation);
+        }
+        options.pool = wishes.pool;
         options.office = wishes.office.cloned();
         options.read_back = ReadBack::Sizes;
         options.ledger = Some(ledger_file(self.settings, self.source)?);
         options.attempts = ATTEMPTS;
+        let what = format!("no backup of `{}` was taken", self.source.name);
+        let known = self.flaws_of_waiting().await?;
         let progress = self.meter.sink();
-        let captured = capture(
+        let taken = capture(
             &options,
             opened,
             &self.vault,
             sealer,
             &self.signer,
             &progress,
-        )
-        .await
-        .or_fail(format!("no backup of `{}` was taken", self.source.name))?;
-        self.notes.extend(captured.warnings.iter().cloned());
+        );
+        let captured = match taken.await {
+            // It went away meanwhile: what was read is lost, the source is there to read again.
+            Err(error) if !self.is_waiting && waiting::is_of_vault(&error) => {
+                let failure = Err::<(), _>(error).or_fail(what.clone());
+                let why = failure.err().map_or(String::new(), |one| one.line());
+                self.notes
+                    .push(format!("the backup waits on this host: {why}"));
+                let place = (self.settings, self.source);
+                let by = (&self.signer, self.clock.now());
+                self.vault = waiting::folder(place, by, &self.keys.trust).await?;
+                self.is_waiting = true;
+                return Box::pin(self.capture(opened, sealer, wishes)).await;
+            }
+            taken => taken.or_fail(what)?,
+        };
+        let warnings = captured.warnings.iter().cloned();
+        self.notes
+            .extend(warnings.filter(|one| !known.contains(one)));
         Ok(captured)
+    }
+
+    /// What is to be expected of the folder of waiting backups: the others are in the vault.
+    async fn flaws_of_waiting(&self) -> Result<Vec<String>, Failure> {
+        if !self.is_waiting {
+            return Ok(Vec::new());
+        }
+        let catalog = self.catalog().await?;
+        Ok(catalog.flaws.iter().map(ToString::to_string).collect())
     }
 
     /// The generation that the owner of the source writes, claimed at its first backup. An
@@ -222,15 +305,24 @@ impl Run<'_> {
         &self,
         opened: &dyn Source,
         claimed: &Mutex<Option<Generation>>,
+        newer_than: Option<Generation>,
         is_accepted: bool,
     ) -> Result<Option<Generation>, Failure> {
-        if let Some(generation) = *claimed.lock() {
-            return Ok(Some(generation));
+        let held = *claimed.lock();
+        if held.is_some() && (newer_than.is_none() || held > newer_than) {
+            return Ok(held);
+        }
+        if self.is_waiting {
+            return waiting::last_claim(self.settings, self.source).map(Some);
         }
         let name = &self.source.name;
         let seen = opened.latest_revision().await;
         let seen = seen.or_fail(format!("no backup of `{name}` was taken"))?;
         let catalog = self.catalog().await?;
+        // One that was taken over must not take it back: with its old generation it is refused.
+        if held.is_some() && catalog.newest_generation() > held {
+            return Ok(held);
+        }
         let before = catalog
             .newest()
             .and_then(|newest| newest.manifest.source.cluster_id.as_ref());
@@ -242,6 +334,7 @@ impl Run<'_> {
             .await
             .or_fail(format!("no generation of `{name}` was claimed"))?;
         *claimed.lock() = Some(generation);
+        waiting::remember_claim(self.settings, self.source, generation)?;
         Ok(Some(generation))
     }
 
@@ -297,6 +390,9 @@ impl Run<'_> {
 
     /// Lets go of what the rules release, after a newly verified backup only.
     async fn prune(&mut self, level: Option<Level>) -> Vec<SnapshotId> {
+        if self.is_waiting {
+            return Vec::new();
+        }
         if level < Some(self.settings.config.policies.retention.count_from) {
             let counts = self.settings.config.policies.retention.count_from;
             let mut note =
@@ -323,30 +419,33 @@ impl Run<'_> {
     async fn try_to_prune(&mut self) -> Result<Vec<SnapshotId>, Failure> {
         let now = self.clock.now();
         let catalog = self.catalog().await?;
-        let plan = prune::plan(self.settings, &catalog, now)?;
-        let cluster = &self.source.name;
-        let pruned = prune::carry_out(
-            self.settings,
-            &self.vault,
-            cluster,
-            &plan,
-            (&self.signer, now),
-        )
-        .await?;
-        self.notes.extend(
-            pruned
-                .refused
-                .iter()
-                .map(|(id, why)| format!("{id} stays: {why}")),
-        );
-        let swept = removal::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
+        let pruner = Pruner {
+            settings: self.settings,
+            vault: &self.vault,
+            cluster: &self.source.name,
+            signer: &self.signer,
+            now,
+        };
+        let (_, pruned) = pruner.run(None).await?;
+        let refused = pruned.refused.iter();
+        self.notes
+            .extend(refused.map(|(id, why)| format!("{id} stays: {why}")));
+        self.notes.extend(pruned.left.iter().cloned());
+        let by = (&self.signer, now);
+        let deltas = release_deltas(self.settings, &self.vault, &self.source.name, by).await?;
+        if deltas > 0 {
+            self.notes.push(format!(
+                "{deltas} deltas that no backup is followed by were removed"
+            ));
+        }
+        let swept = prune::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
             .await
             .or_fail("parts of no backup were not removed")?;
         if swept > 0 {
             self.notes
                 .push(format!("{swept} parts of no backup were removed"));
         }
-        Ok(pruned.released)
+        Ok(pruned.trashed)
     }
 
     async fn catalog(&self) -> Result<Catalog, Failure> {

@@ -1,24 +1,28 @@
 //! The jobs of the daemon: one backup job and one drill job for each source, each with a door for
-//! requests from outside.
+//! requests from outside, and where changes are captured a job for that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use holdfast_policies::Generation;
+use holdfast_policies::{Generation, Pool};
 use holdfast_restore::office::Office;
 use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::backup::{self, BackupOutcome, Wishes};
+use super::backup::{self, BackupOutcome, Base, Wishes};
 use super::board::Board;
+use super::capture::{self, Tallies};
+use super::consolidation;
 use super::control::{self, Answer, Ask};
+use super::copies;
 use super::drill::{self, DrillOutcome};
 use super::scheduler::{self, Ended, Plan, REQUESTS_MAX};
 use super::turn::{self, Turn};
+use super::waiting;
 use crate::cli::args::Global;
 use crate::clock::Clock;
 use crate::config::{Settings, Source};
@@ -45,24 +49,33 @@ pub(crate) struct Shop {
     pub(crate) turn: watch::Receiver<Turn>,
     /// What the jobs did.
     pub(crate) board: Board,
+    /// What was captured.
+    pub(crate) tallies: Tallies,
     /// Asks for the vault to be read again.
     pub(crate) refresh: watch::Sender<()>,
+    /// Told when something new is in the first vault, for whoever copies it.
+    pub(crate) stored: watch::Sender<()>,
     /// Held by the drill that runs: those of several sources fall due at the same moment and take
     /// turns, for two at once would measure each other.
     pub(crate) rehearsing: tokio::sync::Mutex<()>,
 }
 
-/// A backup asked for from outside.
+/// A backup asked for, from outside or by a job.
 #[derive(Debug)]
 pub(crate) struct BackupRequest {
-    accept_new_cluster: bool,
-    reply: oneshot::Sender<BackupOutcome>,
+    /// The source has become another cluster on purpose.
+    pub(crate) accept_new_cluster: bool,
+    /// Changes are to be captured from it on.
+    pub(crate) base: Option<Base>,
+    /// Where the outcome goes.
+    pub(crate) reply: oneshot::Sender<BackupOutcome>,
 }
 
 /// Where requests from outside go, by source.
 #[derive(Debug)]
 pub(crate) struct Doors {
     turn: watch::Receiver<Turn>,
+    board: Board,
     backups: BTreeMap<String, mpsc::Sender<BackupRequest>>,
     drills: BTreeMap<String, mpsc::Sender<oneshot::Sender<DrillOutcome>>>,
 }
@@ -81,17 +94,34 @@ impl Shop {
         // What cannot be used is told now, not first when it is this daemon's turn.
         self.plans(source).await?;
         let (name, source) = (source.name.to_string(), Arc::new(source.clone()));
-        let (door, requests) = mpsc::channel(REQUESTS_MAX);
-        doors.backups.insert(name.clone(), door);
+        let (backup_door, requests) = mpsc::channel(REQUESTS_MAX);
+        doors.backups.insert(name.clone(), backup_door.clone());
         let (shop, of) = (Arc::clone(self), Arc::clone(&source));
         let backups = shop.back_up(of, requests, stop.clone());
         let (door, requests) = mpsc::channel(REQUESTS_MAX);
         doors.drills.insert(name.clone(), door);
-        let drills = Arc::clone(self).rehearse(source, requests, stop.clone());
-        Ok(vec![
+        let merges = consolidation::watch_over(Arc::clone(self), Arc::clone(&source), stop.clone());
+        let drills = Arc::clone(self).rehearse(Arc::clone(&source), requests, stop.clone());
+        let mut tasks: Vec<Task> = vec![
             (format!("backup/{name}"), Box::pin(backups)),
             (format!("drill/{name}"), Box::pin(drills)),
-        ])
+            (format!("consolidation/{name}"), Box::pin(merges)),
+        ];
+        let (shop, of) = (Arc::clone(self), Arc::clone(&source));
+        let handed = waiting::keep(shop, of, stop.clone());
+        tasks.push((format!("{}/{name}", waiting::KIND), Box::pin(handed)));
+        for copy in &self.settings.config.restore.copies {
+            let place = copies::place(&name, copy.name.as_str());
+            let (shop, source) = (Arc::clone(self), Arc::clone(&source));
+            let kept = copies::keep(shop, source, copy.clone(), stop.clone());
+            tasks.push((format!("{}/{place}", copies::KIND), Box::pin(kept)));
+        }
+        let policies = self.settings.policies()?;
+        if policies.capture.every().is_some() {
+            let captures = capture::follow(Arc::clone(self), source, backup_door, stop.clone());
+            tasks.push((format!("capture/{name}"), Box::pin(captures)));
+        }
+        Ok(tasks)
     }
 
     /// When the jobs of a source run. The vault says when they last did; one that does not answer
@@ -164,7 +194,10 @@ impl Shop {
                         ended = shop.backup_run(&source, request, &claimed, office) => ended,
                     }
                 };
-                let on_its_thread: BoxFuture<'static, Ended> = Box::pin(on_a_thread(work));
+                let on_its_thread: BoxFuture<'static, Ended> = Box::pin(async move {
+                    let ended = on_a_thread(work).await;
+                    ended.unwrap_or_else(|error| Ended::broken(&error.to_string()))
+                });
                 on_its_thread
             };
             let (clock, place) = (self.clock.clone(), entry.clone());
@@ -184,11 +217,20 @@ impl Shop {
     ) -> Ended {
         let wishes = Wishes {
             accept_new_cluster: request.as_ref().is_some_and(|one| one.accept_new_cluster),
+            pool: match &request {
+                Some(one) if one.base.is_none() => Pool::Manual,
+                _ => Pool::Scheduled,
+            },
             claimed: Some(claimed),
             office: office.as_ref(),
+            base: request.as_ref().and_then(|one| one.base.as_ref()),
+            ..Wishes::default()
         };
         let outcome = self.one_backup(source, wishes).await;
         self.refresh.send_replace(());
+        if outcome.as_ref().is_ok_and(|report| !report.is_waiting) {
+            self.stored.send_replace(());
+        }
         let ended = Ended::of(&outcome);
         if let Some(request) = request {
             // Whoever asked may have gone; the backup counts all the same.
@@ -211,6 +253,12 @@ impl Shop {
         .await;
         match &outcome {
             Ok(report) => {
+                if report.is_waiting {
+                    tracing::error!(
+                        source = report.source, snapshot_id = %report.id,
+                        "the vault cannot be reached: the backup waits on this host"
+                    );
+                }
                 tracing::info!(
                     source = report.source, snapshot_id = %report.id, revision = report.revision,
                     level = report.level.map(tracing::field::display), seconds = report.seconds,
@@ -301,16 +349,16 @@ impl Shop {
     }
 }
 
-/// Runs a backup on a thread of its own: what it does between two waits is heavy.
-async fn on_a_thread<F>(work: impl FnOnce() -> F + Send + 'static) -> Ended
+/// Runs work on a thread of its own: what it does between two waits is heavy.
+pub(super) async fn on_a_thread<T, F>(
+    work: impl FnOnce() -> F + Send + 'static,
+) -> Result<T, JoinError>
 where
-    F: Future<Output = Ended>,
+    T: Send + 'static,
+    F: Future<Output = T>,
 {
     let runtime = tokio::runtime::Handle::current();
-    let running = tokio::task::spawn_blocking(move || runtime.block_on(work()));
-    running
-        .await
-        .unwrap_or_else(|error| Ended::broken(&error.to_string()))
+    tokio::task::spawn_blocking(move || runtime.block_on(work())).await
 }
 
 type Moment = Option<chrono::DateTime<chrono::Utc>>;
@@ -350,10 +398,11 @@ async fn answer_one(mut stream: UnixStream, doors: Arc<Doors>, settings: Arc<Set
 }
 
 impl Doors {
-    /// No doors yet, and whose turn it is.
-    pub(crate) fn new(turn: watch::Receiver<Turn>) -> Self {
+    /// No doors yet, whose turn it is, and what the jobs did.
+    pub(crate) fn new(turn: watch::Receiver<Turn>, board: Board) -> Self {
         Self {
             turn,
+            board,
             backups: BTreeMap::new(),
             drills: BTreeMap::new(),
         }
@@ -362,6 +411,7 @@ impl Doors {
     async fn pass(&self, ask: Ask) -> Result<Answer, Failure> {
         match ask {
             Ask::Turn => Ok(Answer::Turn(self.turn.borrow().clone())),
+            Ask::Failing => Ok(Answer::Failing(self.board.failing())),
             Ask::Backup {
                 source,
                 accept_new_cluster,
@@ -369,6 +419,7 @@ impl Doors {
                 let (reply, answer) = oneshot::channel();
                 let request = BackupRequest {
                     accept_new_cluster,
+                    base: None,
                     reply,
                 };
                 hand_in(self.backups.get(&source), &source, request)?;
@@ -402,7 +453,7 @@ fn hand_in<T>(door: Option<&mpsc::Sender<T>>, source: &str, request: T) -> Resul
     })
 }
 
-fn stopping() -> Failure {
+pub(super) fn stopping() -> Failure {
     Failure::new(
         ErrorName::Unavailable,
         "the daemon is stopping, or another one has become the active one",

@@ -6,7 +6,9 @@
     reason = "a test's helpers fail by panicking, as tests do"
 )]
 
+mod capture;
 mod cluster;
+mod copies;
 mod daemon;
 mod exit_codes;
 mod fencing;
@@ -15,8 +17,12 @@ mod in_use;
 mod kill;
 #[path = "../../../store/tests/it/long.rs"]
 mod long;
+mod outage;
+mod points;
+mod recipients;
 mod reference;
 mod restoring;
+mod retention;
 mod shapes;
 #[path = "../../../store/tests/it/small_disk.rs"]
 #[expect(dead_code, reason = "the tests of the store use more of it")]

@@ -7,7 +7,9 @@
 //! clusters/NAME/envelopes/ID/N.age                further envelopes, from a rewrap
 //! clusters/NAME/proofs/ID/PROOF.json              what was verified, when, with what evidence
 //! clusters/NAME/pins/ID/N.json                    an operator's wish to keep a backup; last wins
-//! clusters/NAME/releases/ID.json                  written before a backup is removed
+//! clusters/NAME/releases/ID.json                  step 0 of a backup on its way out
+//! clusters/NAME/releases/ID.N.json                step N of it
+//! clusters/NAME/confirmations/SEQUENCE.json       times up to there were found right
 //! clusters/NAME/ledger/REVISION-DIGEST.json       revisions observed
 //! clusters/NAME/drills/ID.json                    drill reports
 //! clusters/NAME/claims/GENERATION.json             who writes backups from a generation on
@@ -74,8 +76,10 @@ pub enum Folder {
     Proofs,
     /// Wishes to keep.
     Pins,
-    /// Tombstones.
+    /// Steps of backups that were let go.
     Releases,
+    /// Words of operators about times.
+    Confirmations,
     /// Observed revisions.
     Ledger,
     /// Drill reports.
@@ -97,12 +101,33 @@ impl Folder {
             Self::Proofs => "proofs",
             Self::Pins => "pins",
             Self::Releases => "releases",
+            Self::Confirmations => "confirmations",
             Self::Ledger => "ledger",
             Self::Drills => "drills",
             Self::Uses => "uses",
             Self::Claims => "claims",
             Self::Deltas => "deltas",
         }
+    }
+
+    /// Every folder of a cluster.
+    const ALL: [Self; 11] = [
+        Self::Manifests,
+        Self::Parts,
+        Self::Envelopes,
+        Self::Proofs,
+        Self::Pins,
+        Self::Releases,
+        Self::Ledger,
+        Self::Drills,
+        Self::Uses,
+        Self::Claims,
+        Self::Deltas,
+    ];
+
+    /// The folder with this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|folder| folder.name() == name)
     }
 
     /// The folder of one cluster.
@@ -114,6 +139,11 @@ impl Folder {
     pub fn of_backup(self, cluster: &ClusterName, id: SnapshotId) -> ObjectName {
         ObjectName(format!("{}/{id}", self.of(cluster)))
     }
+}
+
+/// Everything of one cluster.
+pub(crate) fn cluster_folder(cluster: &ClusterName) -> ObjectName {
+    ObjectName(format!("{CLUSTERS}/{cluster}"))
 }
 
 /// A manifest.
@@ -164,9 +194,24 @@ pub(crate) fn pin(cluster: &ClusterName, id: SnapshotId, number: usize) -> Objec
     ))
 }
 
-/// A tombstone.
-pub(crate) fn release(cluster: &ClusterName, id: SnapshotId) -> ObjectName {
-    ObjectName(format!("{}/{id}.json", Folder::Releases.of(cluster)))
+/// A step of a backup on its way out.
+pub(crate) fn release(cluster: &ClusterName, id: SnapshotId, number: u64) -> ObjectName {
+    let folder = Folder::Releases.of(cluster);
+    ObjectName(match number {
+        0 => format!("{folder}/{id}.json"),
+        number => format!("{folder}/{id}.{number:06}.json"),
+    })
+}
+
+/// An operator's word about the times up to a place.
+pub(crate) fn confirmation(cluster: &ClusterName, sequence: Sequence) -> ObjectName {
+    let folder = Folder::Confirmations.of(cluster);
+    ObjectName(format!("{folder}/{:012}.json", sequence.0))
+}
+
+/// An object that is stored only to see the time at which the vault says it was.
+pub(crate) fn probe(cluster: &ClusterName, unique: crate::unique::UniqueId) -> ObjectName {
+    ObjectName(format!("{CLUSTERS}/{cluster}/clock/{unique}"))
 }
 
 /// A ledger record.
@@ -226,7 +271,21 @@ pub(crate) fn is_delta_release(name: &ObjectName) -> bool {
     name.file_name().starts_with(RELEASED)
 }
 
-/// How the names of such records begin.
+/// A record of what was not captured before a run.
+pub(crate) fn delta_gap(cluster: &ClusterName, generation: Generation) -> ObjectName {
+    let folder = Folder::Deltas.of(cluster);
+    ObjectName(format!("{folder}/{:020}/{GAP}", generation.0))
+}
+
+/// Whether a name in the folder of deltas is that of a gap.
+pub(crate) fn is_delta_gap(name: &ObjectName) -> bool {
+    name.file_name() == GAP
+}
+
+/// The name of such records.
+const GAP: &str = "gap.json";
+
+/// How the names of release records begin.
 const RELEASED: &str = "released-";
 
 /// A mark of a reader.

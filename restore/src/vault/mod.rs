@@ -3,11 +3,17 @@
 //! [`Vault<ReadOnly>`] cannot change anything; [`Vault<ReadWrite>`] can add objects that are not
 //! there yet and remove objects, and has no way to overwrite one.
 
+mod belongings;
 mod catalog;
+mod connect;
 pub mod doctor;
 pub mod layout;
 mod listing;
+pub mod probe;
+mod refusal;
+mod reload;
 mod spec;
+mod trash;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -26,13 +32,14 @@ use crate::flaw::{Flaw, FlawKind};
 use crate::key::Verifier;
 use crate::unique::UniqueId;
 
-pub use catalog::{Backup, Catalog, Released};
+pub use catalog::{Backup, Catalog};
 pub use layout::{Folder, ObjectName};
 pub use listing::Listing;
-pub use spec::{RequestChecksum, S3Credentials, S3Spec, VaultSpec};
+pub use spec::{AzureSpec, GcsSpec, RequestChecksum, S3Credentials, S3Spec, VaultSpec};
+pub use trash::{Released, Trashed};
 
+use connect::Place;
 use listing::Lister;
-use spec::Place;
 
 /// Version of the vault's layout.
 pub const VAULT_VERSION: u64 = 1;
@@ -111,7 +118,7 @@ impl Vault<ReadOnly> {
     pub async fn open(spec: &VaultSpec) -> Result<Self> {
         let mut vault = Self::at(spec.connect(false)?)?;
         let lost = match vault.check_marker().await {
-            Ok(()) => return Ok(vault),
+            Ok(_) => return Ok(vault),
             Err(
                 lost @ (Error::NotAVault { .. } | Error::Malformed { .. } | Error::TooLarge { .. }),
             ) => lost,
@@ -134,7 +141,7 @@ impl Vault<ReadWrite> {
     pub async fn open(spec: &VaultSpec) -> Result<Self> {
         let vault = Self::at(spec.connect(false)?)?;
         match vault.check_marker().await {
-            Ok(()) => Ok(vault),
+            Ok(_) => Ok(vault),
             Err(error) => Err(vault.without_marker(error).await),
         }
     }
@@ -190,7 +197,7 @@ impl Vault<ReadWrite> {
         is_renewed: bool,
     ) -> Result<Self> {
         match self.check_marker().await {
-            Ok(()) => return Ok(self),
+            Ok(_) => return Ok(self),
             Err(Error::NotAVault { .. }) if is_renewed => {}
             Err(error) => match self.without_marker(error).await {
                 Error::NotAVault { .. } => {}
@@ -267,6 +274,20 @@ impl Vault<ReadWrite> {
         }
     }
 
+    /// What time it is by the vault's own clock: that at which it stores a small object of
+    /// `cluster`, which is removed again.
+    pub async fn clock(&self, cluster: &ClusterName) -> Result<DateTime<Utc>> {
+        let name = layout::probe(cluster, UniqueId::generate());
+        self.put_new(&name, Bytes::from_static(b"{}")).await?;
+        let found = self.store.head(&self.path(&name)).await;
+        let stored = found.map_err(failed("look up", &name))?.last_modified;
+        // Whoever may not remove it hears of that from what is to be removed.
+        if let Err(error) = self.remove(&name).await {
+            tracing::debug!(object = name.as_str(), %error, "a probe of the clock stays");
+        }
+        Ok(stored)
+    }
+
     /// Removes an object; one that is not there counts as removed.
     pub async fn remove(&self, name: &ObjectName) -> Result<()> {
         match self.store.delete(&self.path(name)).await {
@@ -288,7 +309,12 @@ impl<Mode> Vault<Mode> {
         })
     }
 
-    async fn check_marker(&self) -> Result<()> {
+    /// Tells this vault from every other one: what its marker says.
+    pub async fn id(&self) -> Result<UniqueId> {
+        self.check_marker().await
+    }
+
+    async fn check_marker(&self) -> Result<UniqueId> {
         let name = layout::marker();
         let bytes = match self.get(&name, MARKER_BYTES_MAX).await {
             Ok(bytes) => bytes,
@@ -314,7 +340,7 @@ impl<Mode> Vault<Mode> {
                 supported: VAULT_VERSION,
             });
         }
-        Ok(())
+        Ok(marker.id)
     }
 
     /// What is wrong with the place as a whole: a marker that is not there or damaged.
@@ -480,9 +506,5 @@ fn says_no_bucket(error: &Error) -> bool {
 
 fn failed(action: &'static str, name: &ObjectName) -> impl FnOnce(object_store::Error) -> Error {
     let object = name.to_string();
-    move |source| Error::Vault {
-        action,
-        object,
-        source: Box::new(source),
-    }
+    move |source| refusal::explain(action, object, source)
 }

@@ -1,5 +1,6 @@
 //! `holdfast backup now`.
 
+use holdfast_policies::Pool;
 use holdfast_restore::source::SourceSpec;
 
 use super::super::dispatch::Context;
@@ -25,7 +26,12 @@ pub(super) async fn run(args: &NowArgs, context: &Context) -> Result<ExitCode, F
         let texts: Vec<String> = reports.iter().map(text_of).collect();
         texts.join("\n")
     })?;
-    Ok(ExitCode::Done)
+    let is_waiting = reports.iter().any(|report| report.is_waiting);
+    Ok(if is_waiting {
+        ExitCode::Unavailable
+    } else {
+        ExitCode::Done
+    })
 }
 
 async fn take(
@@ -41,7 +47,7 @@ async fn take(
     match control::ask(settings, ask).await? {
         Some(Answer::Backup(report)) => return Ok(*report),
         Some(Answer::Failed(failure)) => return Err(failure),
-        Some(Answer::Drill(_) | Answer::Turn(_)) => {
+        Some(Answer::Drill(_) | Answer::Failing(_) | Answer::Turn(_)) => {
             return Err(Failure::new(
                 ErrorName::Unexpected,
                 "the daemon answered something else",
@@ -57,6 +63,7 @@ async fn take(
     let opened = sources::open(settings, source, None)?;
     let wishes = Wishes {
         accept_new_cluster: args.accept_new_cluster,
+        pool: Pool::Manual,
         ..Wishes::default()
     };
     backup::run(
@@ -70,7 +77,7 @@ async fn take(
     .await
 }
 
-fn text_of(report: &BackupReport) -> String {
+pub(super) fn text_of(report: &BackupReport) -> String {
     let level = report.level.map_or("not proven".to_owned(), |level| {
         format!("{level} ({})", level.word())
     });
@@ -96,8 +103,14 @@ fn text_of(report: &BackupReport) -> String {
         format!("  proof     {level}{hash}"),
         format!("  took      {:.2} s", report.seconds),
     ];
+    if report.is_waiting {
+        lines.push("  WAITS     on this host: the vault cannot be reached".to_owned());
+    }
     if !report.pruned.is_empty() {
-        lines.push(format!("  pruned    {} older backups", report.pruned.len()));
+        lines.push(format!(
+            "  trash     {} older backups were put there",
+            report.pruned.len()
+        ));
     }
     lines.extend(
         report

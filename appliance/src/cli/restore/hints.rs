@@ -62,11 +62,17 @@ pub(super) fn restores<'a>(
             "--bump-revision".to_owned(),
             plan.bump.to_string(),
         ];
+        if plan.replay.is_some() {
+            words.extend(["--revision".to_owned(), plan.revision.to_string()]);
+        }
         if !plan.mark_compacted {
             words.push("--mark-compacted=false".to_owned());
         }
         if plan.clear_alarms {
             words.push("--clear-alarms".to_owned());
+        }
+        if let Some(vault) = &args.vault {
+            words.extend(["--vault".to_owned(), vault.clone()]);
         }
         if let Some(file) = &args.identity {
             words.extend(["--identity".to_owned(), file.display().to_string()]);

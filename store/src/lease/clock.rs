@@ -120,8 +120,8 @@ impl LeaseClock {
         ttl_s.max(self.options.ttl_min_s)
     }
 
-    /// This member leads now, in `term`: every lease gets its time left plus `extend`, but for those
-    /// whose revocation it decided in this same term.
+    /// This member leads now, in `term`: every lease gets its time left plus `extend`, but for
+    /// those whose revocation it decided in this same term.
     ///
     /// `leases` are asked for while no change can be observed, so that none falls in between.
     pub fn promote(
@@ -279,8 +279,8 @@ impl LeaseClock {
         due
     }
 
-    /// Those of `leases` that are to be revoked now, as this leader of `term` has decided: their time
-    /// is over, also when it was started anew in the same term since they were reported. Nothing
+    /// Those of `leases` that are to be revoked now, as this leader of `term` has decided: their
+    /// time is over, also when it was started anew in the same term since they were reported. Nothing
     /// gives them more time in this term.
     pub fn decide(&self, term: u64, leases: &[LeaseId], now: Instant) -> Vec<LeaseId> {
         let guard = self.primary.lock();

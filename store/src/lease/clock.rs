@@ -280,8 +280,8 @@ impl LeaseClock {
     }
 
     /// Those of `leases` that are to be revoked now, as this leader of `term` has decided: their
-    /// time is over, also when it was started anew in the same term since they were reported. Nothing
-    /// gives them more time in this term.
+    /// time is over, also when it was started anew in the same term since they were reported.
+    /// Nothing gives them more time in this term.
     pub fn decide(&self, term: u64, leases: &[LeaseId], now: Instant) -> Vec<LeaseId> {
         let guard = self.primary.lock();
         let Some(primary) = guard.as_ref().filter(|primary| primary.term == term) else {

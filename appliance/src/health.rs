@@ -14,6 +14,9 @@ use crate::jobs::drill::{self, DrillWords};
 use crate::jobs::turn::Turn;
 use crate::{keys, vaults};
 
+/// Most backups named that nobody here can open.
+const UNOPENABLE_NAMED_MAX: usize = 3;
+
 /// A backup in a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct BackupWords {
@@ -118,19 +121,22 @@ pub(crate) async fn gather(
         Err(_) if settings.makes_keys() => Trust::default(),
         Err(failure) => return Err(failure),
     };
+    let mut closed = Vec::new();
     let (catalog, drills) = match read(settings, source, &trust).await {
         Ok((vault, catalog)) => {
             let reports = drill::reports(&vault, &source.name, &trust).await?;
+            closed = unopenable(settings, &vault, &catalog).await?;
             (Some(catalog), reports.iter().map(DrillWords::of).collect())
         }
         // No vault yet is an answer: there is no evidence at all.
         Err(failure) if failure.name() == ErrorName::NoBackup => (None, Vec::new()),
         Err(failure) => return Err(failure),
     };
-    let problems = match &catalog {
+    let mut problems = match &catalog {
         Some(catalog) => problems(catalog),
         None => missing(settings).await,
     };
+    problems.extend(closed);
     let evidence = evidence(catalog.as_ref(), &drills, policies.objective.rpo_level);
     let invalid = "the schedule cannot be used";
     let next = |schedule: &Option<Schedule>, last: Option<DateTime<Utc>>| {
@@ -219,6 +225,37 @@ fn words(point: &BackupPoint) -> BackupWords {
 async fn missing(settings: &Settings) -> Vec<String> {
     let failure = vaults::missing(settings).await;
     failure.iter().map(Failure::line).collect()
+}
+
+/// Backups that the identities of this host do not open. A host that has none by design cannot say.
+async fn unopenable(
+    settings: &Settings,
+    vault: &Vault<ReadOnly>,
+    catalog: &Catalog,
+) -> Result<Vec<String>, Failure> {
+    let identities = match keys::identities(settings) {
+        Ok(Some(identities)) => identities,
+        Ok(None) => return Ok(Vec::new()),
+        Err(failure) => return Ok(vec![failure.line()]),
+    };
+    let closed = holdfast_restore::unopenable(vault, catalog, &identities)
+        .await
+        .or_fail("the envelopes of the backups cannot be read")?;
+    let file = settings.identity_file();
+    let line = |one: &&Backup| {
+        format!(
+            "unopenable-backup: {} is sealed for {}, and no identity in {} opens it; add the \
+             identity of one of these to that file",
+            one.id(),
+            one.manifest.encryption.recipients().join(", "),
+            file.display()
+        )
+    };
+    let mut lines: Vec<String> = closed.iter().take(UNOPENABLE_NAMED_MAX).map(line).collect();
+    if let Some(more) = closed.len().checked_sub(UNOPENABLE_NAMED_MAX + 1) {
+        lines.push(format!("unopenable-backup: {} more", more + 1));
+    }
+    Ok(lines)
 }
 
 fn problems(catalog: &Catalog) -> Vec<String> {

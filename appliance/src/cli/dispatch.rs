@@ -62,7 +62,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Restore(args) => restore::run(args, &context).await,
         Command::Drill(command) => Box::pin(drill::run(command, &context)).await,
         Command::Vault(command) => vault::run(command, &context).await,
-        Command::Key(command) => key::run(command, &context),
+        Command::Key(command) => key::run(command, &context).await,
         Command::Policy(command) => policy::run(command, &context).await,
         Command::Config(command) => config::run(command, &context),
         Command::Store(words) => store::run(words.words.clone()).await,

@@ -32,6 +32,9 @@ const OVERDUE: TimeDelta = TimeDelta::days(1);
 
 pub(crate) use capture::CaptureStatus;
 
+/// Most backups named that nobody here can open.
+const UNOPENABLE_NAMED_MAX: usize = 3;
+
 /// A backup in a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct BackupWords {
@@ -194,25 +197,18 @@ pub(crate) async fn gather(
         Err(_) if settings.makes_keys() => Trust::default(),
         Err(failure) => return Err(failure),
     };
-    let mut copies = Vec::new();
-    let (catalog, drills, runs) = match read(settings, source, &trust).await {
-        Ok((vault, catalog)) => {
-            let reports = drill::reports(&vault, &source.name, &trust).await?;
-            let runs = vaults::runs_again(&vault, settings, &catalog, &trust, known).await?;
-            copies = vaults::copies::statuses(settings, (&vault, &catalog)).await;
-            let drills = reports.iter().map(DrillWords::of).collect();
-            (Some(catalog), drills, runs)
-        }
-        // No vault yet is an answer: there is no evidence at all.
-        Err(failure) if failure.name() == ErrorName::NoBackup => {
-            (None, Vec::new(), Runs::default())
-        }
-        Err(failure) => return Err(failure),
-    };
+    let Reading {
+        catalog,
+        drills,
+        runs,
+        copies,
+        closed,
+    } = Reading::take(settings, source, &trust, known).await?;
     let mut problems = match &catalog {
         Some(catalog) => problems(catalog),
         None => missing(settings).await,
     };
+    problems.extend(closed);
     problems.extend(problems_of(&copies, now));
     let waiting = jobs::waiting::look(settings, source, &trust).await?;
     problems.extend(runs.flaws.iter().map(ToString::to_string));
@@ -264,6 +260,42 @@ pub(crate) async fn gather(
         turn: None,
         evidence,
     })
+}
+
+/// What the vault says of a source.
+#[derive(Default)]
+struct Reading {
+    /// `None`: there is no vault yet.
+    catalog: Option<Catalog>,
+    drills: Vec<DrillWords>,
+    runs: Runs,
+    copies: Vec<CopyStatus>,
+    /// Backups that nobody here can open, in words.
+    closed: Vec<String>,
+}
+
+impl Reading {
+    async fn take(
+        settings: &Settings,
+        source: &Source,
+        trust: &Trust,
+        known: &mut Known,
+    ) -> Result<Self, Failure> {
+        let (vault, catalog) = match read(settings, source, trust).await {
+            Ok(read) => read,
+            // No vault yet is an answer: there is no evidence at all.
+            Err(failure) if failure.name() == ErrorName::NoBackup => return Ok(Self::default()),
+            Err(failure) => return Err(failure),
+        };
+        let reports = drill::reports(&vault, &source.name, trust).await?;
+        Ok(Self {
+            drills: reports.iter().map(DrillWords::of).collect(),
+            runs: vaults::runs_again(&vault, settings, &catalog, trust, known).await?,
+            copies: vaults::copies::statuses(settings, (&vault, &catalog)).await,
+            closed: unopenable(settings, &vault, &catalog).await?,
+            catalog: Some(catalog),
+        })
+    }
 }
 
 async fn read(
@@ -358,6 +390,37 @@ fn alarms(
         alarms.push(Alarm::new(AlarmName::PruneFailed, text));
     }
     Ok(alarms)
+}
+
+/// Backups that the identities of this host do not open. A host that has none by design cannot say.
+async fn unopenable(
+    settings: &Settings,
+    vault: &Vault<ReadOnly>,
+    catalog: &Catalog,
+) -> Result<Vec<String>, Failure> {
+    let identities = match keys::identities(settings) {
+        Ok(Some(identities)) => identities,
+        Ok(None) => return Ok(Vec::new()),
+        Err(failure) => return Ok(vec![failure.line()]),
+    };
+    let closed = holdfast_restore::unopenable(vault, catalog, &identities)
+        .await
+        .or_fail("the envelopes of the backups cannot be read")?;
+    let file = settings.identity_file();
+    let line = |one: &&Backup| {
+        format!(
+            "unopenable-backup: {} is sealed for {}, and no identity in {} opens it; add the \
+             identity of one of these to that file",
+            one.id(),
+            one.manifest.encryption.recipients().join(", "),
+            file.display()
+        )
+    };
+    let mut lines: Vec<String> = closed.iter().take(UNOPENABLE_NAMED_MAX).map(line).collect();
+    if let Some(more) = closed.len().checked_sub(UNOPENABLE_NAMED_MAX + 1) {
+        lines.push(format!("unopenable-backup: {} more", more + 1));
+    }
+    Ok(lines)
 }
 
 fn problems(catalog: &Catalog) -> Vec<String> {

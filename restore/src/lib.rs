@@ -22,6 +22,7 @@ pub mod content;
 pub mod copy;
 pub mod delta;
 pub mod digest;
+pub mod envelope;
 pub mod error;
 pub mod etcd_datadir;
 pub mod flaw;
@@ -33,6 +34,7 @@ pub mod ledger;
 pub mod manifest;
 pub mod office;
 pub mod offline;
+mod opening;
 pub mod part;
 pub mod pin;
 pub mod plan;
@@ -62,6 +64,7 @@ pub use flaw::{Flaw, FlawKind};
 pub use key::{Identities, Keys, Recipient, Signer, Trust, Verifier};
 pub use ledger::{Ledger, Observation};
 pub use manifest::Manifest;
+pub use opening::unopenable;
 pub use plan::{
     Bump, Pick, RestoreOptions, RestorePlan, Target, Upto, Wanted, plan_replay, plan_restore,
 };

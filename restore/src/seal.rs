@@ -68,6 +68,11 @@ impl Sealer {
         self.recipients.is_some()
     }
 
+    /// Fingerprints of those it seals to.
+    pub fn fingerprints(&self) -> impl Iterator<Item = &str> {
+        self.recipients.iter().flatten().map(Recipient::fingerprint)
+    }
+
     /// Makes the key of one backup and its record for the manifest.
     pub(crate) fn begin(&self) -> Result<(PartKey, Encryption)> {
         let Some(recipients) = &self.recipients else {

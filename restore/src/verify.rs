@@ -17,6 +17,7 @@ use chrono::{DateTime, Utc};
 use holdfast_policies::{Level, SnapshotId};
 use holdfast_store::etcd_file::EtcdFile;
 
+use crate::envelope::{ENVELOPE_OBJECT_BYTES_MAX, sealed_in};
 use crate::error::{Error, Result};
 use crate::flaw::{Flaw, FlawKind};
 use crate::inspect::{self, Comparison};
@@ -30,9 +31,6 @@ use crate::spool::{Spool, SpoolReader};
 use crate::vault::{Backup, Catalog, Folder, Vault, layout};
 
 pub(crate) use parts::{Spooled, fetch_parts};
-
-/// Largest further envelope read, in bytes.
-const ENVELOPE_BYTES_MAX: u64 = 64 * 1024;
 
 /// Most problems of one database named in a proof.
 const PROBLEMS_NAMED_MAX: usize = 5;
@@ -224,13 +222,22 @@ pub(crate) async fn open_key<Mode>(
     };
     let folder = Folder::Envelopes.of_backup(&manifest.cluster, manifest.id);
     let mut further = Vec::new();
+    let mut damage = None;
     for listed in vault.list(&folder).await?.iter().rev().take(ENVELOPES_MAX) {
-        further.push(vault.get(&listed.name, ENVELOPE_BYTES_MAX).await?);
+        let object = vault.get(&listed.name, ENVELOPE_OBJECT_BYTES_MAX).await?;
+        match sealed_in(listed.name.as_str(), &object) {
+            Ok(sealed) => further.push(sealed),
+            Err(error) => damage = Some(error),
+        }
     }
-    if further.is_empty() {
-        return Err(Error::NoMatchingIdentity { recipients });
+    let opened = manifest.encryption.open(keys.identities.as_ref(), &further);
+    match (opened, damage) {
+        (Err(Error::NoMatchingIdentity { .. }), Some(damage)) => Err(damage),
+        (Err(Error::NoMatchingIdentity { .. }), None) => {
+            Err(Error::NoMatchingIdentity { recipients })
+        }
+        (opened, _) => opened,
     }
-    manifest.encryption.open(keys.identities.as_ref(), &further)
 }
 
 /// L2: the content itself.

@@ -387,13 +387,7 @@ impl Metrics {
         let label = || BySource {
             source: status.source.clone(),
         };
-        let waiting = status.waiting.clone().unwrap_or_default();
-        let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        let backups = u64::try_from(waiting.backups).unwrap_or(u64::MAX);
-        self.waiting.get_or_create(&label()).set(whole(backups));
-        self.waiting_bytes
-            .get_or_create(&label())
-            .set(whole(waiting.bytes));
+        self.set_waiting(status);
         for copy in &status.copies {
             self.copies.set(&status.source, copy);
         }
@@ -461,6 +455,18 @@ impl Metrics {
                 .get_or_create(&label)
                 .set(span(judgement.objective));
         }
+    }
+
+    fn set_waiting(&self, status: &SourceStatus) {
+        let label = BySource {
+            source: status.source.clone(),
+        };
+        let waiting = status.waiting.clone().unwrap_or_default();
+        let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let backups = u64::try_from(waiting.backups).unwrap_or(u64::MAX);
+        self.waiting.get_or_create(&label).set(whole(backups));
+        let bytes = whole(waiting.bytes);
+        self.waiting_bytes.get_or_create(&label).set(bytes);
     }
 
     fn set_job(&self, name: &JobName, state: &JobState) {

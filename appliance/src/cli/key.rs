@@ -24,6 +24,11 @@ Examples:
   holdfast key generate --dir escrow        a second identity to keep in a safe; add its
                                             recipient to `policies.encryption.recipients`";
 
+const REWRAP_EXAMPLES: &str = "\
+Examples:
+  holdfast key rewrap                        every backup also for the recipients configured now
+  holdfast key rewrap --identity old.age     ... where only an older identity opens them";
+
 /// Make and show keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
@@ -31,6 +36,8 @@ pub(crate) enum KeyCommand {
     Generate(GenerateArgs),
     /// Show the public side of the keys in use, and where the secret side lies
     Show(ShowArgs),
+    /// Give the backups in the vault to the recipients configured now; no data is uploaded again
+    Rewrap(RewrapArgs),
 }
 
 /// Make an age identity and a signing key.
@@ -46,6 +53,18 @@ pub(crate) struct GenerateArgs {
 #[derive(Debug, Args)]
 #[command(after_help = SHOW_EXAMPLES)]
 pub(crate) struct ShowArgs {}
+
+/// Give the backups to the recipients configured now.
+#[derive(Debug, Args)]
+#[command(after_help = REWRAP_EXAMPLES)]
+pub(crate) struct RewrapArgs {
+    /// The source, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// The identity that opens the backups now, when it is not the one configured
+    #[arg(long, value_name = "FILE")]
+    pub(super) identity: Option<PathBuf>,
+}
 
 #[derive(Serialize)]
 struct Generated {
@@ -68,8 +87,9 @@ struct Shown {
 }
 
 /// Does one of them.
-pub(crate) fn run(command: &KeyCommand, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(command: &KeyCommand, context: &Context) -> Result<ExitCode, Failure> {
     match command {
+        KeyCommand::Rewrap(args) => super::rewrap::run(args, context).await,
         KeyCommand::Generate(args) => generate(args, context),
         KeyCommand::Show(ShowArgs {}) => show(context),
     }

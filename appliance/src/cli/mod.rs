@@ -15,6 +15,7 @@ pub(crate) mod man;
 pub(crate) mod policy;
 pub(crate) mod reference;
 pub(crate) mod restore;
+mod rewrap;
 pub(crate) mod run;
 pub(crate) mod snapshot;
 pub(crate) mod status;

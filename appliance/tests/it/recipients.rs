@@ -152,3 +152,31 @@ async fn en11_recipients_that_cannot_be_used_are_refused_before_anything_is_writ
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn en2_an_identity_that_was_lost_is_an_alarm_before_the_disaster() {
+    let (place, port) = sealed_also_for(&[&ssh("ssh_key.pub")]).await;
+    let log = std::fs::File::create(place.path().join("daemon.log")).unwrap();
+    let mut daemon = place.command(&["run"]).stderr(log).spawn().unwrap();
+    Client::connect(port).await.put("k", "v").await;
+    place.run(&["backup", "now"]).await.expect(0);
+    daemon.kill().await.unwrap();
+    let before = place.run(&["status"]).await;
+    assert!(!before.said.contains("unopenable-backup"), "{before:?}");
+    // Another identity in its place, and the recipients with it: new backups would be fine.
+    let identity = place.path().join("holdfast-data/keys/identity.age");
+    std::fs::remove_file(&identity).unwrap();
+    place
+        .run(&["key", "generate", "--dir", "new"])
+        .await
+        .expect(0);
+    std::fs::copy(place.path().join("new/identity.age"), &identity).unwrap();
+    let told = place.run(&["status"]).await;
+    assert!(told.said.contains("unopenable-backup"), "{told:?}");
+    assert!(told.said.contains("ssh:"), "{told:?}");
+    assert_eq!(told.code, 12, "{told:?}");
+    // The ssh key is one of the recipients: with it there is no alarm.
+    std::fs::write(&identity, ssh("ssh_key")).unwrap();
+    let told = place.run(&["status"]).await;
+    assert!(!told.said.contains("unopenable-backup"), "{told:?}");
+}

@@ -38,6 +38,7 @@ async fn every_command_teaches_by_example() {
         &["drill", "show"],
         &["vault", "check"],
         &["key", "generate"],
+        &["key", "rewrap"],
         &["key", "show"],
         &["config", "check"],
         &["policy", "check"],

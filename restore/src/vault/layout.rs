@@ -4,7 +4,7 @@
 //! vault.json                                      marker: this is a vault, of this format
 //! clusters/NAME/manifests/SEQUENCE.json           commit records, one a backup, create-only
 //! clusters/NAME/parts/ID/INDEX                    sealed parts
-//! clusters/NAME/envelopes/ID/N.age                further envelopes, from a rewrap
+//! clusters/NAME/envelopes/ID/N.json               further envelopes, from a rewrap
 //! clusters/NAME/proofs/ID/PROOF.json              what was verified, when, with what evidence
 //! clusters/NAME/pins/ID/N.json                    an operator's wish to keep a backup; last wins
 //! clusters/NAME/releases/ID.json                  step 0 of a backup on its way out
@@ -171,9 +171,9 @@ pub fn part(cluster: &ClusterName, id: SnapshotId, index: usize) -> ObjectName {
 }
 
 /// A further envelope.
-pub(crate) fn envelope(cluster: &ClusterName, id: SnapshotId, number: usize) -> ObjectName {
+pub(crate) fn envelope(cluster: &ClusterName, id: SnapshotId, number: u64) -> ObjectName {
     ObjectName(format!(
-        "{}/{number:06}.age",
+        "{}/{number:06}.json",
         Folder::Envelopes.of_backup(cluster, id)
     ))
 }

@@ -11,8 +11,8 @@ use holdfast_restore::rebuild::check_restore;
 use holdfast_restore::vault::layout;
 use holdfast_restore::{
     Bump, CaptureOptions, Captured, Digest, Error, ErrorKind, Identities, Keys, Manifest, Pick,
-    RestoreOptions, RestorePlan, Restored, Sealer, Target, capture, key, ledger, plan_restore,
-    rebuild,
+    Recipient, RestoreOptions, RestorePlan, Restored, Sealer, Target, capture, key, ledger,
+    plan_restore, rebuild,
 };
 use holdfast_store::etcd_file::EtcdFile;
 
@@ -469,23 +469,57 @@ async fn the_newest_proven_backup_is_restored_when_nothing_is_chosen() {
 }
 
 #[tokio::test]
-async fn a_rewrapped_backup_opens_for_the_new_recipient_without_a_new_upload() {
+async fn en3_a_rewrapped_backup_opens_for_the_new_recipient_without_a_new_upload() {
     let bench = Bench::new().await;
     let captured = bench.backup(BASIC, minute(0)).await;
-    let path = bench.folder.path().join("second");
-    let recipient = key::generate_identity(&path).unwrap();
-    let sealer = Sealer::to_recipients(vec![recipient]).unwrap();
-    let catalog = bench.catalog().await;
     let id = captured.manifest.id;
-    holdfast_restore::rewrap::rewrap(&bench.vault, &catalog, id, &bench.keys, &sealer)
-        .await
-        .unwrap();
-    let keys = Keys {
-        trust: bench.keys.trust.clone(),
-        identities: Some(Identities::load(&path).unwrap()),
+    let someone = |name: &str| {
+        let path = bench.folder.path().join(name);
+        let recipient = key::generate_identity(&path).unwrap();
+        let keys = Keys {
+            trust: bench.keys.trust.clone(),
+            identities: Some(Identities::load(&path).unwrap()),
+        };
+        (recipient, keys)
     };
-    let proof = bench.verify_with(id, Level::L2, &keys).await;
-    assert_eq!(proof.level, Some(Level::L2), "{:?}", proof.flaws);
+    let before: Vec<_> = bench
+        .files()
+        .into_iter()
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect();
+    let rewrap = async |to: &Recipient| {
+        let sealer = Sealer::to_recipients(vec![to.clone()]).unwrap();
+        let catalog = bench.catalog().await;
+        let backup = catalog.get(id).unwrap();
+        let pair = (&sealer, &bench.signer);
+        holdfast_restore::rewrap::rewrap(&bench.vault, backup, &bench.keys, pair, minute(9))
+            .await
+            .unwrap()
+    };
+    let level = async |keys: &Keys| bench.verify_with(id, Level::L2, keys).await.level;
+    let (second, seconds) = someone("second");
+    let (third, thirds) = someone("third");
+
+    let told = rewrap(&second).await;
+    assert!(told.is_new);
+    assert_eq!(told.before, captured.manifest.encryption.recipients());
+    assert!(told.after.contains(&second.fingerprint().to_owned()));
+    assert_eq!(told.still, told.before, "the manifest's own envelope stays");
+    assert_eq!(level(&seconds).await, Some(Level::L2));
+    assert!(!rewrap(&second).await.is_new, "done once is done");
+
+    // The envelope of a recipient that is given up goes, and with it what it opened.
+    let told = rewrap(&third).await;
+    assert!(told.before.contains(&second.fingerprint().to_owned()));
+    assert!(!told.after.contains(&second.fingerprint().to_owned()));
+    assert_eq!(level(&thirds).await, Some(Level::L2));
+    assert_eq!(level(&seconds).await, Some(Level::L0), "no longer opened");
+
+    // What was there is there, byte for byte; one envelope came to it.
+    for (path, bytes) in &before {
+        assert!(fs::read(path).unwrap() == *bytes, "{}", path.display());
+    }
+    assert_eq!(bench.files().len(), before.len() + 1);
 }
 
 /// Data directories of the bundled store, read back by the store itself.

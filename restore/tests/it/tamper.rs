@@ -6,7 +6,7 @@ use holdfast_policies::Level;
 use holdfast_restore::vault::layout;
 use holdfast_restore::{
     Captured, Catalog, FlawKind, Identities, Keys, Ledger, Manifest, Pick, RestoreOptions,
-    RestorePlan, Target, key, plan_restore,
+    RestorePlan, Signer, Target, Trust, key, plan_restore,
 };
 
 use super::bench::{BASIC, Bench, K8S, SMALL, minute};
@@ -44,7 +44,7 @@ fn kinds(catalog: &Catalog) -> Vec<FlawKind> {
 }
 
 #[tokio::test]
-async fn a_flipped_byte_in_a_part() {
+async fn en5_a_flipped_byte_in_a_part() {
     let (bench, [_, target, _]) = three().await;
     let path = part_path(&bench, &target, 3);
     let mut bytes = fs::read(&path).unwrap();
@@ -61,7 +61,7 @@ async fn a_flipped_byte_in_a_part() {
 }
 
 #[tokio::test]
-async fn a_missing_part() {
+async fn en7_a_missing_part() {
     let (bench, [_, target, _]) = three().await;
     fs::remove_file(part_path(&bench, &target, 0)).unwrap();
     assert_eq!(found(&bench, &target).await, [FlawKind::PartMissing]);
@@ -71,7 +71,7 @@ async fn a_missing_part() {
 }
 
 #[tokio::test]
-async fn a_shortened_and_a_lengthened_part() {
+async fn en5_a_shortened_and_a_lengthened_part() {
     let (bench, [_, target, _]) = three().await;
     let path = part_path(&bench, &target, 1);
     let bytes = fs::read(&path).unwrap();
@@ -82,7 +82,7 @@ async fn a_shortened_and_a_lengthened_part() {
 }
 
 #[tokio::test]
-async fn swapped_parts() {
+async fn en6_swapped_parts() {
     let bench = Bench::new().await;
     // Parts of equal stored size can be exchanged without changing any size.
     let mut options = bench.options(minute(0));
@@ -102,7 +102,7 @@ async fn swapped_parts() {
 }
 
 #[tokio::test]
-async fn swapped_parts_of_equal_size() {
+async fn en6_swapped_parts_of_equal_size() {
     let bench = Bench::new().await;
     let path = bench.folder.path().join("even.db");
     fs::write(&path, super::flips::even_snapshot()).unwrap();
@@ -131,7 +131,7 @@ async fn swapped_parts_of_equal_size() {
 }
 
 #[tokio::test]
-async fn an_edited_manifest() {
+async fn en4_an_edited_manifest() {
     let (bench, [_, target, _]) = three().await;
     let path = manifest_path(&bench, &target);
     let text = fs::read_to_string(&path).unwrap();
@@ -164,7 +164,7 @@ async fn a_manifest_edited_between_catalog_and_verification() {
 }
 
 #[tokio::test]
-async fn an_older_manifest_put_in_the_place_of_a_newer_one() {
+async fn en6_an_older_manifest_put_in_the_place_of_a_newer_one() {
     let (bench, [older, newer, _]) = three().await;
     fs::copy(manifest_path(&bench, &older), manifest_path(&bench, &newer)).unwrap();
     let catalog = bench.catalog().await;
@@ -193,7 +193,7 @@ async fn a_genuine_but_other_manifest_in_a_place_is_contradicted_by_its_successo
 }
 
 #[tokio::test]
-async fn a_deleted_middle_manifest() {
+async fn en7_a_deleted_middle_manifest() {
     let (bench, [_, middle, last]) = three().await;
     fs::remove_file(manifest_path(&bench, &middle)).unwrap();
     let catalog = bench.catalog().await;
@@ -207,7 +207,7 @@ async fn a_deleted_middle_manifest() {
 }
 
 #[tokio::test]
-async fn the_newest_backups_deleted() {
+async fn en7_the_newest_backups_deleted() {
     let (bench, [_, _, last]) = three().await;
     fs::remove_file(manifest_path(&bench, &last)).unwrap();
     let catalog = bench.catalog().await;
@@ -273,7 +273,7 @@ async fn a_restore_of_the_newest_after_a_roll_back_warns_of_what_is_gone() {
 }
 
 #[tokio::test]
-async fn a_wrong_identity() {
+async fn en1_a_wrong_identity() {
     let (bench, [_, target, _]) = three().await;
     let path = bench.folder.path().join("other-identity");
     key::generate_identity(&path).unwrap();
@@ -303,7 +303,7 @@ async fn a_wrong_identity() {
 }
 
 #[tokio::test]
-async fn another_clusters_manifest_in_this_clusters_folder() {
+async fn en6_another_clusters_manifest_in_this_clusters_folder() {
     let (bench, [_, target, _]) = three().await;
     let mut other = Bench {
         cluster: "staging".parse().unwrap(),
@@ -318,7 +318,7 @@ async fn another_clusters_manifest_in_this_clusters_folder() {
 }
 
 #[tokio::test]
-async fn parts_of_one_backup_in_another() {
+async fn en6_parts_of_one_backup_in_another() {
     let (bench, [first, second, _]) = three().await;
     fs::copy(part_path(&bench, &first, 1), part_path(&bench, &second, 1)).unwrap();
     let kinds = found(&bench, &second).await;
@@ -402,4 +402,116 @@ async fn objects_too_large_to_be_what_they_claim_are_named_and_the_rest_is_still
     holdfast_restore::rebuild(&bench.vault.read_only(), &plan, &bench.keys, &|_| {})
         .await
         .unwrap();
+}
+
+/// What a thief of the bucket can do without a key: put back the whole of it as it was.
+#[tokio::test]
+async fn en6_the_whole_vault_put_back_as_it_was_is_noticed_by_a_host_that_saw_more() {
+    let (bench, [_, middle, last]) = three().await;
+    let kept = bench.files();
+    fs::remove_file(manifest_path(&bench, &last)).unwrap();
+    let newest_of = |captured: &Captured| Ledger {
+        highest: captured.manifest.content.revision,
+        head: Some(captured.link.clone()),
+    };
+    // The ledger in the vault goes back with it: every record that knows the newest backup.
+    let ledger = bench.folder.path().join("vault/clusters/prod/ledger");
+    for path in kept.iter().filter(|path| path.starts_with(&ledger)) {
+        let text = fs::read_to_string(path).unwrap();
+        if text.contains(&last.manifest.id.to_string()) {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let trust = &bench.keys.trust;
+    let read = async |local: &Ledger| {
+        let catalog = Catalog::load(&bench.vault, &bench.cluster, trust, Some(local)).await;
+        kinds(&catalog.unwrap())
+    };
+    assert_eq!(
+        read(&Ledger::default()).await,
+        [],
+        "nothing inside tells it"
+    );
+    assert_eq!(read(&newest_of(&middle)).await, []);
+    assert_eq!(read(&newest_of(&last)).await, [FlawKind::HeadMissing]);
+}
+
+#[tokio::test]
+async fn en6_two_manifests_that_changed_places() {
+    let (bench, [first, second, _]) = three().await;
+    let (one, two) = (
+        manifest_path(&bench, &first),
+        manifest_path(&bench, &second),
+    );
+    let (a, b) = (fs::read(&one).unwrap(), fs::read(&two).unwrap());
+    fs::write(&one, b).unwrap();
+    fs::write(&two, a).unwrap();
+    let catalog = bench.catalog().await;
+    let replaced = FlawKind::ManifestReplaced;
+    assert_eq!(kinds(&catalog), [replaced, replaced]);
+    assert_eq!(catalog.backups.len(), 1);
+}
+
+/// The same name of a cluster, the same signing key, another vault: a genuine manifest, and not
+/// this history's.
+#[tokio::test]
+async fn en6_a_manifest_of_the_same_cluster_in_another_vault() {
+    let (bench, [_, target, _]) = three().await;
+    let other = Bench {
+        signer: Signer::load(&key_file(&bench)).unwrap(),
+        ..Bench::new().await
+    };
+    let _first = other.backup(SMALL, minute(0)).await;
+    let foreign = other.backup(BASIC, minute(1)).await;
+    let trust = Trust::in_keys([bench.signer.verifier(), other.signer.verifier()]);
+    fs::copy(
+        manifest_path(&other, &foreign),
+        manifest_path(&bench, &target),
+    )
+    .unwrap();
+    let catalog = Catalog::load(&bench.vault, &bench.cluster, &trust, None)
+        .await
+        .unwrap();
+    // It names another predecessor, and its successor another manifest in its place.
+    let replaced = FlawKind::ManifestReplaced;
+    assert_eq!(kinds(&catalog), [replaced, replaced]);
+    assert!(catalog.flaws[1].object.ends_with("000000000002.json"));
+}
+
+fn key_file(bench: &Bench) -> std::path::PathBuf {
+    let path = bench.folder.path().join("another-signing-key");
+    Signer::generate_file(&path).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn en3_a_backup_that_no_identity_here_opens_is_named_and_the_others_are_not() {
+    let mut bench = Bench::new().await;
+    let ours = bench.backup(BASIC, minute(0)).await;
+    let path = bench.folder.path().join("lost-identity");
+    let lost = key::generate_identity(&path).unwrap();
+    bench.sealer = holdfast_restore::Sealer::to_recipients(vec![lost]).unwrap();
+    let closed = bench.backup(SMALL, minute(1)).await;
+    let catalog = bench.catalog().await;
+    let named = async |identities: &Identities| {
+        let all = holdfast_restore::unopenable(&bench.vault, &catalog, identities).await;
+        let ids = all.unwrap().into_iter().map(holdfast_restore::Backup::id);
+        ids.collect::<Vec<_>>()
+    };
+    let own = bench.keys.identities.as_ref().unwrap();
+    assert_eq!(named(own).await, [closed.manifest.id]);
+    let other = Identities::load(&path).unwrap();
+    assert_eq!(named(&other).await, [ours.manifest.id]);
+    // A rewrap to ours brings it back.
+    let keys = Keys {
+        trust: bench.keys.trust.clone(),
+        identities: Some(other),
+    };
+    let to_ours = holdfast_restore::Sealer::to_recipients(own.recipients().to_vec()).unwrap();
+    let backup = catalog.get(closed.manifest.id).unwrap();
+    let pair = (&to_ours, &bench.signer);
+    holdfast_restore::rewrap::rewrap(&bench.vault, backup, &keys, pair, minute(5))
+        .await
+        .unwrap();
+    assert_eq!(named(own).await, []);
 }

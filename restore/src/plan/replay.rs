@@ -106,7 +106,8 @@ pub fn plan_replay(
             (Wanted::Revision, backup, replay)
         }
         Upto::After(id, revision) => {
-            let backup = catalog.get(id)?;
+            // One in the trash can be named.
+            let backup = catalog.get_named(id)?;
             let (reached, replay) = reach(runs, backup, revision);
             if reached != revision {
                 return Err(unreachable(catalog, runs, revision, [backup]));

@@ -106,7 +106,6 @@ pub fn plan_replay(
             (Wanted::Revision, backup, replay)
         }
         Upto::After(id, revision) => {
-            // One in the trash can be named.
             let backup = catalog.get_named(id)?;
             let (reached, replay) = reach(runs, backup, revision);
             if reached != revision {

@@ -442,7 +442,7 @@ const KEEP_ONE: [&str; 8] = [
     "keep_monthly=0",
     "keep_within=null",
     "keep_yearly=0",
-    "grace=0s",
+    "trash_grace=0s",
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,9 +3,10 @@
 //! back.
 //!
 //! They take their places in the chain from the host's own ledger, which knows the newest backup.
-//! The hand-over is a copy ([`crate::copy`]): it resumes by part, and a backup leaves this host only
-//! when its manifest is in the vault. When the room is used up the oldest of them goes, those that are
-//! not proven first; a release record goes in its place, so that the chain says why it is missing.
+//! The hand-over is a copy ([`crate::copy`]): it resumes by part, and a backup leaves this host
+//! only when its manifest is in the vault. When the room is used up the oldest of them goes, those
+//! that are not proven first; a release record goes in its place, so that the chain says why it is
+//! missing.
 
 use std::collections::BTreeSet;
 
@@ -105,8 +106,8 @@ pub async fn make_room(
 }
 
 /// Hands over what waits in `folder`. What has arrived is removed here; a vault that fails leaves
-/// the rest for the next time. Whoever took over the source meanwhile is the writer: then nothing is
-/// handed over.
+/// the rest for the next time. Whoever took over the source meanwhile is the writer: then nothing
+/// is handed over.
 pub async fn hand_over(
     folder: &Vault<ReadWrite>,
     vault: &Vault<ReadWrite>,

@@ -12,6 +12,7 @@ mod copies;
 mod deltas;
 mod etcd_source;
 mod fake_etcd;
+mod fake_s3;
 mod faults;
 mod flips;
 mod full_disk;
@@ -32,5 +33,6 @@ mod restore;
 #[expect(dead_code, reason = "the tests of the store use more of it")]
 mod small_disk;
 mod tamper;
+mod vault_faults;
 mod vault_fixture;
 mod waiting;

@@ -8,6 +8,7 @@ use holdfast_restore::VaultSpec;
 use holdfast_restore::vault::{S3Credentials, S3Spec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 /// What becomes of one request.
@@ -47,10 +48,10 @@ struct State {
 }
 
 /// A running server; it ends with the test.
-#[derive(Clone)]
 pub(crate) struct FakeS3 {
     state: Arc<Mutex<State>>,
     endpoint: String,
+    _tasks: JoinSet<()>,
 }
 
 impl FakeS3 {
@@ -59,13 +60,19 @@ impl FakeS3 {
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
-        tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut open = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let state = Arc::clone(&shared);
-                tokio::spawn(async move { drop(serve(stream, &state).await) });
+                open.spawn(async move { drop(serve(stream, &state).await) });
             }
         });
-        Self { state, endpoint }
+        Self {
+            state,
+            endpoint,
+            _tasks: tasks,
+        }
     }
 
     pub(crate) fn spec(&self) -> S3Spec {
@@ -187,7 +194,7 @@ async fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<(
     };
     let mut text = format!("HTTP/1.1 {status} x\r\nConnection: close\r\n{headers}");
     if !headers.contains("Content-Length") {
-        let _ = write!(text, "Content-Length: {}\r\n", body.len());
+        write!(text, "Content-Length: {}\r\n", body.len()).unwrap();
     }
     text.push_str("\r\n");
     stream.write_all(text.as_bytes()).await?;
@@ -250,7 +257,11 @@ fn carry_out(request: &Request, state: &mut State, fault: Option<Fault>) -> (u16
                 let (key, _) = piece.split_once("</Key>").unwrap();
                 state.objects.remove(key);
             }
-            (200, String::new(), b"<DeleteResult></DeleteResult>".to_vec())
+            (
+                200,
+                String::new(),
+                b"<DeleteResult></DeleteResult>".to_vec(),
+            )
         }
         "DELETE" => {
             state.objects.remove(key);
@@ -290,20 +301,22 @@ fn list(request: &Request, state: &State) -> String {
                 folders.insert(format!("{prefix}{folder}/"));
             }
             _ => {
-                let _ = write!(
+                write!(
                     text,
                     "<Contents><Key>{key}</Key><LastModified>2026-05-28T20:26:40Z</LastModified>\
                      <ETag>\"x\"</ETag><Size>{}</Size></Contents>",
                     bytes.len()
-                );
+                )
+                .unwrap();
             }
         }
     }
     for folder in folders {
-        let _ = write!(
+        write!(
             text,
             "<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>"
-        );
+        )
+        .unwrap();
     }
     text.push_str("</ListBucketResult>");
     text

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, SnapshotId};
+use holdfast_restore::delta::run::{self, Runs};
 use holdfast_restore::in_use::{Mark, Reader};
 use holdfast_restore::ledger::{self, Ledger};
 use holdfast_restore::{
@@ -128,7 +129,8 @@ pub(crate) async fn mark(
         Err(error) => {
             let failure = Err::<Mark, _>(error).or_fail(what);
             let line = failure.err().map_or(String::new(), |one| one.line());
-            let relies = "a prune may remove it `policies.retention.grace` after letting it go";
+            let relies =
+                "a prune may remove it `policies.retention.trash_grace` after letting it go";
             Ok((None, Some(format!("{line}; {relies}"))))
         }
     }
@@ -182,6 +184,31 @@ pub(crate) async fn catalog(
     catalog_in(&vault, settings, cluster, &keys::trust(settings)?).await
 }
 
+/// What the vault holds of `cluster`: the backups and the changes between them.
+pub(crate) async fn history(
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<(Catalog, Runs), Failure> {
+    let (vault, trust) = (read(settings).await?, keys::trust(settings)?);
+    let catalog = catalog_in(&vault, settings, cluster, &trust).await?;
+    let runs = runs_in(&vault, settings, &catalog, &trust).await?;
+    Ok((catalog, runs))
+}
+
+/// The changes between the backups of `catalog`.
+pub(crate) async fn runs_in<Mode: Sync>(
+    vault: &Vault<Mode>,
+    settings: &Settings,
+    catalog: &Catalog,
+    trust: &Trust,
+) -> Result<Runs, Failure> {
+    run::survey(vault, catalog, trust).await.or_fail(format!(
+        "the changes of `{}` in {} cannot be listed",
+        catalog.cluster,
+        settings.vault().location()
+    ))
+}
+
 /// What is wrong with the history of a catalog and needs a person's eye. A prune that was cut short
 /// does not: the backup is let go already, and the next prune ends it.
 pub(crate) fn problems(catalog: &Catalog) -> impl Iterator<Item = &Flaw> {
@@ -197,7 +224,7 @@ pub(crate) fn obstacles(catalog: &Catalog) -> impl Iterator<Item = &Flaw> {
     problems(catalog).filter(|flaw| flaw.kind != FlawKind::RecordStranger)
 }
 
-/// The backup whose id begins with `text`, or the newest.
+/// The backup whose id begins with `text`, or the newest. One in the trash is found by its id.
 pub(crate) fn pick<'a>(catalog: &'a Catalog, text: Option<&str>) -> Result<&'a Backup, Failure> {
     let cluster = &catalog.cluster;
     let Some(text) = text else {
@@ -208,11 +235,18 @@ pub(crate) fn pick<'a>(catalog: &'a Catalog, text: Option<&str>) -> Result<&'a B
             )
         });
     };
+    let trashed = catalog.trash.iter().map(|one| &one.backup);
+    one_called(catalog.backups.iter().chain(trashed), cluster, text)
+}
+
+/// The one of `among` whose id begins with `text`.
+pub(crate) fn one_called<'a>(
+    among: impl Iterator<Item = &'a Backup>,
+    cluster: &ClusterName,
+    text: &str,
+) -> Result<&'a Backup, Failure> {
     let wanted = text.to_ascii_lowercase();
-    let mut found = catalog
-        .backups
-        .iter()
-        .filter(|one| one.id().to_string().starts_with(&wanted));
+    let mut found = among.filter(|one| one.id().to_string().starts_with(&wanted));
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
         (None, _) => Err(Failure::new(

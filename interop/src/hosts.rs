@@ -123,7 +123,7 @@ pub fn make_host(member: usize) -> Result<()> {
 }
 
 /// Puts the links that lead to `member` into force on its host: packets of a cut one are dropped,
-/// those of a reset one answered with a reset.
+/// some of those of a lossy one, and those of a reset one answered with a reset.
 ///
 /// # Errors
 /// When nftables refuses.
@@ -135,8 +135,9 @@ pub fn apply(member: usize, links: &BTreeMap<(usize, usize), Link>) -> Result<()
     for ((from, _), link) in links.iter().filter(|((_, to), _)| *to == member) {
         let verdict = match link {
             Link::Open => continue,
-            Link::Cut => "drop",
-            Link::Reset => "meta l4proto tcp reject with tcp reset",
+            Link::Cut => "drop".to_owned(),
+            Link::Reset => "meta l4proto tcp reject with tcp reset".to_owned(),
+            Link::Lossy(percent) => format!("numgen random mod 100 < {percent} counter drop"),
             Link::Slow(_) => anyhow::bail!("links between hosts cannot be slow"),
         };
         let address = address_of(*from);
@@ -146,4 +147,16 @@ pub fn apply(member: usize, links: &BTreeMap<(usize, usize), Link>) -> Result<()
     nft.args(["netns", "exec", &format!("host{member}"), "nft", "-f", "-"]);
     let output = run::run_with_input(&mut nft, &rules)?;
     output.success().with_context(|| rules).map(drop)
+}
+
+/// How many packets lossy links to `member` have lost since a link was last set.
+///
+/// # Errors
+/// When nftables refuses.
+pub fn lost(member: usize) -> Result<u64> {
+    let rules = sh(&format!("ip netns exec host{member} nft list ruleset"))?.stdout;
+    let counts = rules.split("counter packets ").skip(1);
+    let counts = counts.filter_map(|text| text.split_whitespace().next());
+    let counts: Result<Vec<u64>, _> = counts.map(str::parse).collect();
+    Ok(counts.with_context(|| rules.clone())?.iter().sum())
 }

@@ -157,6 +157,13 @@ impl PolicyOptions {
                 self.retention.count_from, self.backup.verify
             ));
         }
+        if self.retention.trash_grace == Span::ZERO {
+            remarks.push(
+                "retention.trash_grace is 0s: what retention lets go is removed at once and \
+                 cannot be brought back"
+                    .to_owned(),
+            );
+        }
         remarks.extend(self.too_rare());
         remarks
     }

@@ -299,6 +299,18 @@ pub enum Error {
         /// Which backups there are and why none fits.
         reason: String,
     },
+    /// No backup and the changes after it lead to the state asked for.
+    #[error("{what} cannot be restored: {reason}")]
+    Unreachable {
+        /// A revision or a time.
+        what: String,
+        /// The newest revision before it that can be restored.
+        nearest: Option<i64>,
+        /// The damage that is in the way; none: it was never captured.
+        flaw: Option<Box<Flaw>>,
+        /// What there is instead.
+        reason: String,
+    },
     /// The restore target is there already.
     #[error("the target {} exists; a restore never touches an existing path", path.display())]
     TargetExists {
@@ -422,9 +434,10 @@ impl Error {
                 object_store::Error::NotFound { .. } => ErrorKind::NotFound,
                 _ => system_reason(source.as_ref()).map_or(ErrorKind::Unavailable, by_system),
             },
-            Self::NotAVault { .. } | Self::ObjectMissing { .. } | Self::NothingToRestore { .. } => {
-                ErrorKind::NotFound
-            }
+            Self::NotAVault { .. }
+            | Self::ObjectMissing { .. }
+            | Self::NothingToRestore { .. }
+            | Self::Unreachable { flaw: None, .. } => ErrorKind::NotFound,
             Self::ObjectExists { .. }
             | Self::TargetExists { .. }
             | Self::ClusterChanged { .. }
@@ -454,6 +467,7 @@ impl Error {
             | Self::Decrypt { .. }
             | Self::Content { .. }
             | Self::HistoryDamaged { .. }
+            | Self::Unreachable { .. }
             | Self::Damaged { .. }
             | Self::RebuildMismatch { .. } => ErrorKind::Corrupt,
             Self::Source { .. }

@@ -1,12 +1,13 @@
 //! Marks of backups that are being read, so that no prune takes them away meanwhile.
 //!
-//! A reader stores a mark and then looks whether the backup was let go; a prune stores the release
-//! record and then looks for marks. Whoever comes second sees the other, also from another process
-//! or host. A mark counts for [`LEASE`] after the vault stored it, so that one left by a reader
-//! that was killed does not keep a backup for good; a reader at work renews its own.
+//! A reader stores a mark and then looks whether the removal of the backup has begun; a prune
+//! stores the record of that and then looks for marks. Whoever comes second sees the other, also
+//! from another process or host. A mark counts for [`LEASE`] after the vault stored it, so that one
+//! left by a reader that was killed does not keep a backup for good; a reader at work renews its
+//! own.
 //!
-//! A reader that may not write into the vault leaves no mark. It relies on the time between letting
-//! go and removing (`policies.retention.grace`).
+//! A reader that may not write into the vault leaves no mark. It relies on the time that a backup
+//! spends in the trash (`policies.retention.trash_grace`).
 //!
 //! Marks are not signed: a host that restores need not hold a signing key, and all that a forged
 //! one can do is to keep a backup longer.
@@ -20,6 +21,7 @@ use holdfast_policies::{ClusterName, SnapshotId};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::release;
 use crate::unique::UniqueId;
 use crate::vault::{Folder, Listed, ReadWrite, Vault, layout};
 
@@ -88,7 +90,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Marks a backup as being read. Refused when it was let go in the meantime.
+    /// Marks a backup as being read, one in the trash too. Refused when its removal has begun.
     pub async fn set(
         vault: &Vault<ReadWrite>,
         cluster: &ClusterName,
@@ -104,10 +106,9 @@ impl Mark {
             number: 0,
         };
         mark.put().await?;
-        let is_released = vault.size(&layout::release(cluster, id)).await?.is_some();
-        if is_released {
+        if release::is_being_removed(vault, cluster, id).await? {
             mark.remove(mark.number).await?;
-            let reason = format!("{id} was let go by a prune just now; choose another");
+            let reason = format!("{id} is being removed by a prune; choose another");
             return Err(Error::NothingToRestore { reason });
         }
         Ok(mark)

@@ -16,6 +16,7 @@
 pub mod capture;
 mod chain;
 pub mod claim;
+pub mod consolidate;
 pub mod content;
 pub mod copy;
 pub mod delta;
@@ -38,6 +39,7 @@ pub mod progress;
 pub mod proof;
 pub mod prune;
 pub mod rebuild;
+pub mod release;
 mod replay;
 pub mod rewrap;
 pub mod seal;
@@ -58,11 +60,14 @@ pub use flaw::{Flaw, FlawKind};
 pub use key::{Identities, Keys, Recipient, Signer, Trust, Verifier};
 pub use ledger::{Ledger, Observation};
 pub use manifest::Manifest;
-pub use plan::{Bump, Pick, RestoreOptions, RestorePlan, Target, Upto, plan_replay, plan_restore};
+pub use plan::{
+    Bump, Pick, RestoreOptions, RestorePlan, Target, Upto, Wanted, plan_replay, plan_restore,
+};
 pub use progress::{Phase, Progress, ProgressFn};
 pub use proof::{Evidence, Proof};
 pub use prune::execute_prune;
 pub use rebuild::{Restored, rebuild, rebuild_with_content};
+pub use replay::{Replayed, Told};
 pub use seal::Sealer;
 pub use source::{BundledSource, EtcdSource, EtcdSpec, FileSource, Source, SourceSpec};
 pub use unique::UniqueId;

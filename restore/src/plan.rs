@@ -2,6 +2,7 @@
 //! is the plan itself.
 
 mod display;
+mod moment;
 mod replay;
 
 use std::path::PathBuf;
@@ -12,10 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::flaw::Flaw;
 use crate::ledger::{Observation, Reason};
 use crate::unique::UniqueId;
 use crate::vault::{Backup, Catalog};
 
+pub use moment::{Moment, state_at};
 pub use replay::{Replay, Upto, plan_replay};
 
 /// Smallest automatic bump. Revisions are handed out while nobody looks: between the last
@@ -136,6 +139,22 @@ pub struct PlannedMember {
     pub data_dir: PathBuf,
 }
 
+/// What of the history was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wanted {
+    /// A backup as it is.
+    Backup,
+    /// A backup and all that is known to have come after it.
+    Newest,
+    /// A revision.
+    Revision,
+    /// What was the newest state at a time.
+    Time(DateTime<Utc>),
+    /// The state before this revision deleted a key.
+    BeforeDelete(i64),
+}
+
 /// A newer backup than the one chosen, passed over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PassedOver {
@@ -172,6 +191,11 @@ pub struct RestorePlan {
     pub bytes: u64,
     /// Stored bytes to fetch.
     pub stored_bytes: u64,
+    /// What of the history was asked for.
+    pub wanted: Wanted,
+    /// The result is known to have been the newest state at this time, by the clock of whoever
+    /// wrote it down: what changed later is not in it.
+    pub until: DateTime<Utc>,
     /// Newer backups that were not chosen.
     pub passed_over: Vec<PassedOver>,
     /// What is written.
@@ -210,6 +234,16 @@ pub struct RestorePlan {
 }
 
 impl RestorePlan {
+    /// Notes that the plan's revision is what was found for `wanted`.
+    #[must_use]
+    pub fn answering(mut self, wanted: Wanted) -> Self {
+        if let Wanted::Time(time) = wanted {
+            self.until = self.until.min(time);
+        }
+        self.wanted = wanted;
+        self
+    }
+
     /// What to write into the ledger before the new cluster can be seen.
     pub fn observation(&self, now: DateTime<Utc>) -> Observation {
         Observation {
@@ -228,18 +262,72 @@ pub fn plan_restore(
     pick: Pick,
     options: &RestoreOptions,
 ) -> Result<RestorePlan> {
-    plan_of(catalog, choose(catalog, pick)?, (None, 0), options)
+    let backup = choose(catalog, pick)?;
+    let chosen = Chosen {
+        backup,
+        replay: None,
+        until: backup.manifest.started,
+        wanted: Wanted::Backup,
+        broken: None,
+        seen: 0,
+    };
+    plan_of(catalog, chosen, options)
 }
 
-/// The plan for a backup and the changes after it. `seen`: a revision that somebody may have seen,
-/// beside those that the catalog knows.
-fn plan_of(
-    catalog: &Catalog,
-    backup: &Backup,
-    (replay, seen): (Option<Replay>, i64),
-    options: &RestoreOptions,
-) -> Result<RestorePlan> {
+/// What of the vault a restore takes.
+struct Chosen<'a> {
+    backup: &'a Backup,
+    replay: Option<Replay>,
+    until: DateTime<Utc>,
+    wanted: Wanted,
+    /// What is wrong with the changes right behind it.
+    broken: Option<&'a Flaw>,
+    /// A revision that somebody may have seen, beside those that the catalog knows.
+    seen: i64,
+}
+
+impl Chosen<'_> {
+    /// Newer backups that hold something which the result does not, where the newest was wanted.
+    fn passed_over(&self, catalog: &Catalog) -> Vec<PassedOver> {
+        let own = &self.backup.manifest;
+        let reached = self
+            .replay
+            .as_ref()
+            .map_or(own.content.revision, |replay| replay.upto);
+        let is_missed = |other: &&Backup| {
+            let other = &other.manifest;
+            let is_held = self.replay.is_some()
+                && other.generation == own.generation
+                && other.content.revision <= reached;
+            other.sequence > own.sequence && !is_held
+        };
+        if !matches!(self.wanted, Wanted::Backup | Wanted::Newest) {
+            return Vec::new();
+        }
+        let missed = catalog.backups.iter().filter(is_missed);
+        let told = missed.map(|other| PassedOver {
+            id: other.id(),
+            time: other.manifest.started,
+            revision: other.manifest.content.revision,
+            level: other.level(),
+            is_damaged: other.is_damaged(),
+        });
+        told.collect()
+    }
+}
+
+/// The plan for a backup and the changes after it.
+fn plan_of(catalog: &Catalog, chosen: Chosen<'_>, options: &RestoreOptions) -> Result<RestorePlan> {
     let write = planned_members(options)?;
+    let passed_over = chosen.passed_over(catalog);
+    let Chosen {
+        backup,
+        replay,
+        until,
+        wanted,
+        broken,
+        seen,
+    } = chosen;
     let manifest = &backup.manifest;
     let highest_seen = catalog.highest_revision().max(seen);
     let revision = replay
@@ -250,18 +338,6 @@ fn plan_of(
         .map_or((0, 0), |replay| (replay.bytes, replay.stored_bytes));
     let bump = bump(revision, highest_seen, options.bump)?;
     let revision_after = moved(revision, bump)?;
-    let passed_over: Vec<PassedOver> = catalog
-        .backups
-        .iter()
-        .filter(|other| other.manifest.sequence > manifest.sequence)
-        .map(|other| PassedOver {
-            id: other.id(),
-            time: other.manifest.started,
-            revision: other.manifest.content.revision,
-            level: other.level(),
-            is_damaged: other.is_damaged(),
-        })
-        .collect();
     let token = options
         .token
         .clone()
@@ -280,6 +356,8 @@ fn plan_of(
         level: backup.level(),
         bytes: manifest.content.bytes.saturating_add(more),
         stored_bytes: manifest.stored_bytes().saturating_add(more_stored),
+        wanted,
+        until,
         passed_over,
         target: options.target,
         data_dir: options.data_dir.clone(),
@@ -298,7 +376,7 @@ fn plan_of(
         replay,
         warnings: Vec::new(),
     };
-    plan.warnings = display::warnings(&plan, catalog, backup);
+    plan.warnings = display::warnings(&plan, catalog, (backup, broken));
     Ok(plan)
 }
 
@@ -311,7 +389,7 @@ fn is_sound(backup: &Backup) -> bool {
 pub fn choose(catalog: &Catalog, pick: Pick) -> Result<&Backup> {
     let newest_first = || catalog.backups.iter().rev().filter(|one| is_sound(one));
     let (found, wish) = match pick {
-        Pick::Id(id) => return catalog.get(id),
+        Pick::Id(id) => return catalog.get_named(id),
         Pick::LatestProven => (
             newest_first().find(|one| one.level() >= Some(Level::L3)),
             "proven by a drill (L3)".to_owned(),
@@ -438,5 +516,7 @@ fn planned_members(options: &RestoreOptions) -> Result<Vec<PlannedMember>> {
     Ok(names.into_iter().map(place).collect())
 }
 
+#[cfg(test)]
+mod history;
 #[cfg(test)]
 mod tests;

@@ -1,47 +1,24 @@
 //! Carrying out a retention plan.
 //!
-//! In two steps that are safe to stop anywhere: a signed release record lets a backup go, and from
-//! then on it is not offered; after a time of grace, when nobody reads it, the manifest is removed,
-//! then parts and what belongs to them. So a backup in the list is whole, a gap in the chain is
-//! explained, whoever reads a backup can read it to its end, and a run that was cut short is
-//! finished by the next.
+//! In two steps that are safe to stop anywhere: a signed record puts a backup into the trash, and
+//! from then on it is not offered; after a time of grace, when nobody reads it, a second record
+//! says that its removal begins, the manifest is removed, then what belongs to it and its parts.
+//! So a backup in the list is whole and one in the trash too, a gap in the chain is explained,
+//! whoever reads a backup can read it to its end, and a run that was cut short is finished by the
+//! next.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use holdfast_policies::{ClusterName, Level, RetentionPlan, SnapshotId};
-use serde::{Deserialize, Serialize};
+use holdfast_policies::{ClusterName, Level, RetentionPlan, SnapshotId, Verdict};
+use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::in_use;
 use crate::key::{Signer, Trust};
 use crate::ledger::{self, Ledger, RECORDS_KEPT};
-use crate::manifest::Link;
-use crate::sign::{self, Record};
-use crate::vault::{Backup, Catalog, Folder, ReadWrite, Vault, layout};
-
-/// Largest release record read, in bytes.
-pub const RELEASE_BYTES_MAX: u64 = 64 * 1024;
-
-/// Version of the format.
-pub const RELEASE_VERSION: u64 = 1;
-
-/// The tombstone of a backup.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Release {
-    /// Its cluster.
-    pub cluster: ClusterName,
-    /// Names its manifest.
-    pub link: Link,
-    /// When it was let go, by the appliance's clock.
-    pub at: DateTime<Utc>,
-}
-
-impl Record for Release {
-    const FORMAT: &'static str = "holdfast.release";
-    const VERSION: u64 = RELEASE_VERSION;
-}
+use crate::release::{Release, Step};
+use crate::vault::{Backup, Catalog, Folder, ReadWrite, Trashed, Vault, layout};
 
 /// Who prunes and when.
 #[derive(Debug, Clone, Copy)]
@@ -54,67 +31,139 @@ pub struct PruneOptions<'a> {
     pub local: Option<&'a Ledger>,
     /// The time to write into the records.
     pub now: DateTime<Utc>,
-    /// How long what was let go stays in the vault: a reader that cannot mark what it reads has
-    /// that long to finish.
-    pub grace: TimeDelta,
+    /// How long what is let go stays in the trash. With nothing it is removed at once: it cannot
+    /// be brought back, and a reader that cannot mark what it reads may lose it.
+    pub trash_grace: TimeDelta,
 }
 
 /// What a prune did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Pruned {
-    /// Backups let go now; no longer offered.
-    pub released: Vec<SnapshotId>,
-    /// Those of them whose bytes were removed at once.
+    /// Backups put into the trash now; no longer offered.
+    pub trashed: Vec<SnapshotId>,
+    /// Backups whose bytes were removed now.
     pub removed: Vec<SnapshotId>,
-    /// Backups let go earlier whose bytes were removed now.
-    pub finished: Vec<SnapshotId>,
-    /// Backups whose bytes stay for now, with the reason; a later prune removes them.
-    pub waiting: Vec<(SnapshotId, String)>,
-    /// Backups that could not be removed (an object lock, a missing permission), with the reason.
+    /// Backups in the trash, and until when they can be brought back for certain.
+    pub waiting: Vec<(SnapshotId, DateTime<Utc>)>,
+    /// Backups that would go and are held back for now, with the reason.
+    pub held: Vec<(SnapshotId, String)>,
+    /// Backups that could not be let go or removed (a missing permission), with the reason.
     pub refused: Vec<(SnapshotId, String)>,
+    /// What else could not be removed, marks and old ledger records, with the reason.
+    pub left: Vec<String>,
 }
 
-/// Lets go of what `plan` releases, and removes what was let go long enough ago and is not being
-/// read. The vault is read again first: the plan must fit what is there now, and something proven
-/// must remain.
+/// What a prune does with what is in the trash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Removal {
+    /// Its time is over.
+    Due,
+    /// It can be brought back until then.
+    Waits(DateTime<Utc>),
+    /// Its time is over, and yet it stays for now, for this reason.
+    Held(String),
+}
+
+/// Decides what becomes of each backup in the trash at `now`. Pure. `grace` is for those that were
+/// let go by version 1 of the format, which does not say until when.
+pub fn removals(
+    catalog: &Catalog,
+    now: DateTime<Utc>,
+    grace: TimeDelta,
+) -> Vec<(SnapshotId, Removal)> {
+    let best_left = best_level(catalog.backups.iter());
+    let decide = |trashed: &Trashed| {
+        let backup = &trashed.backup;
+        let until = trashed.release.until(grace);
+        let removal = if until > now {
+            Removal::Waits(until)
+        } else if backup.is_pinned {
+            Removal::Held("pinned".to_owned())
+        } else if let Some(reader) = backup.reader(now) {
+            Removal::Held(format!("in use by a {reader}"))
+        } else if best_level(std::iter::once(backup)) > best_left {
+            Removal::Held("nothing outside the trash is as well proven".to_owned())
+        } else {
+            Removal::Due
+        };
+        (backup.id(), removal)
+    };
+    catalog.trash.iter().map(decide).collect()
+}
+
+/// The best proof that any of them stands at; all that were restored are alike. `None`: none is
+/// sound.
+fn best_level<'a>(backups: impl Iterator<Item = &'a Backup>) -> Option<Level> {
+    let sound = backups.filter(|backup| !backup.is_damaged());
+    sound
+        .filter_map(|one| one.level().min(Some(Level::L3)))
+        .max()
+}
+
+/// Puts what `plan` releases into the trash, and removes what was there long enough and is not
+/// being read. The vault is read again first: the plan must fit what is there now, and something
+/// proven must remain.
 pub async fn execute_prune(
     vault: &Vault<ReadWrite>,
     cluster: &ClusterName,
     plan: &RetentionPlan,
     options: PruneOptions<'_>,
 ) -> Result<Pruned> {
-    let catalog = Catalog::load(vault, cluster, options.trust, options.local).await?;
+    let mut catalog = Catalog::load(vault, cluster, options.trust, options.local).await?;
     check(&catalog, plan)?;
     let mut pruned = Pruned::default();
-    let earlier = catalog.released.iter().filter(|one| one.is_present);
-    let mut gone: Vec<Release> = earlier.map(|one| one.release.clone()).collect();
     for id in &plan.release {
-        let backup = catalog.get(*id)?;
-        if let Some(reader) = backup.reader(options.now) {
-            pruned.waiting.push((*id, format!("in use by a {reader}")));
+        if let Some(reader) = catalog.get(*id)?.reader(options.now) {
+            pruned.held.push((*id, format!("in use by a {reader}")));
             continue;
         }
-        match release(vault, cluster, backup, options).await {
-            Ok(release) => {
-                pruned.released.push(*id);
-                gone.push(release);
-            }
+        match to_trash(vault, &mut catalog, (*id, plan), options).await {
+            Ok(()) => pruned.trashed.push(*id),
             Err(error) => pruned.refused.push((*id, error.to_string())),
         }
     }
-    for release in &gone {
-        let id = release.link.id;
-        match remove_when_due(vault, release, options).await {
-            Ok(None) if pruned.released.contains(&id) => pruned.removed.push(id),
-            Ok(None) => pruned.finished.push(id),
-            Ok(Some(reason)) => pruned.waiting.push((id, reason)),
-            Err(error) => pruned.refused.push((id, error.to_string())),
+    let decided = removals(&catalog, options.now, options.trash_grace);
+    for (id, removal) in decided {
+        match removal {
+            Removal::Waits(until) => pruned.waiting.push((id, until)),
+            Removal::Held(why) => pruned.held.push((id, why)),
+            Removal::Due => {
+                let ended = match begin_removal(vault, &catalog, id, options).await {
+                    Ok(Some(release)) => end_removal(vault, &release, options).await,
+                    Ok(None) => Ok(Some("somebody else decided about it just now".to_owned())),
+                    Err(error) => Err(error),
+                };
+                pruned.note(id, ended);
+            }
         }
     }
-    sweep_marks(vault, &catalog, options.now).await?;
-    sweep_leftovers(vault, &catalog, &pruned).await?;
-    prune_ledger(vault, cluster, options.trust).await?;
+    // Those whose removal was begun by a run before.
+    for one in catalog.released.iter().filter(|one| one.is_present) {
+        if one.release.step == Step::Removing {
+            let ended = end_removal(vault, &one.release, options).await;
+            pruned.note(one.release.link.id, ended);
+        }
+    }
+    sweep_leftovers(vault, &catalog, &mut pruned).await;
+    let swept = [
+        sweep_marks(vault, &catalog, options.now).await,
+        prune_ledger(vault, cluster, options.trust).await,
+    ];
+    let failed = swept.into_iter().filter_map(Result::err);
+    pruned.left.extend(failed.map(|error| error.to_string()));
     Ok(pruned)
+}
+
+impl Pruned {
+    /// How a removal ended: done, held back, or not possible.
+    fn note(&mut self, id: SnapshotId, ended: Result<Option<String>>) {
+        match ended {
+            Ok(None) => self.removed.push(id),
+            Ok(Some(why)) => self.held.push((id, why)),
+            Err(error) => self.refused.push((id, error.to_string())),
+        }
+    }
 }
 
 /// The rules that hold whatever the plan says.
@@ -141,27 +190,11 @@ fn check(catalog: &Catalog, plan: &RetentionPlan) -> Result<()> {
     if release.is_empty() {
         return Ok(());
     }
-    let sound = |backup: &&Backup| !backup.is_damaged();
-    let best = catalog
-        .backups
-        .iter()
-        .filter(sound)
-        .map(|one| one.level().min(Some(Level::L3)))
-        .max();
-    let Some(best) = best.flatten() else {
+    let Some(best) = best_level(catalog.backups.iter()) else {
         return refuse("no sound backup is in the vault".to_owned());
     };
-    let remaining = catalog
-        .backups
-        .iter()
-        .filter(sound)
-        .filter(|one| !release.contains(&one.id()));
-    if remaining
-        .map(|one| one.level().min(Some(Level::L3)))
-        .max()
-        .flatten()
-        < Some(best)
-    {
+    let stay = catalog.backups.iter();
+    if best_level(stay.filter(|one| !release.contains(&one.id()))) < Some(best) {
         return refuse(format!(
             "the plan would remove the last backup proven to {best}"
         ));
@@ -169,41 +202,82 @@ fn check(catalog: &Catalog, plan: &RetentionPlan) -> Result<()> {
     Ok(())
 }
 
-/// Lets a backup go. Nobody who comes later reads it.
-async fn release(
+/// Puts a backup into the trash, in the vault and in what is known of it.
+async fn to_trash(
     vault: &Vault<ReadWrite>,
-    cluster: &ClusterName,
-    backup: &Backup,
+    catalog: &mut Catalog,
+    (id, plan): (SnapshotId, &RetentionPlan),
     options: PruneOptions<'_>,
-) -> Result<Release> {
-    let record = Release {
-        cluster: cluster.clone(),
-        link: backup.link.clone(),
-        at: options.now,
+) -> Result<()> {
+    let backup = catalog.get(id)?.clone();
+    let step = Step::Trashed {
+        why: why(plan, id),
+        until: options.now + options.trash_grace,
     };
-    let name = layout::release(cluster, backup.id());
-    vault
-        .put_new(&name, sign::sign(&record, options.signer)?)
-        .await?;
-    Ok(record)
+    let of = (&catalog.cluster, &backup.link);
+    let release = Release::after(catalog.returned.get(&id), of, step, options.now);
+    release.store(vault, options.signer).await?;
+    catalog.backups.retain(|one| one.id() != id);
+    catalog.trash.push(Trashed {
+        backup,
+        release,
+        stored: options.now,
+    });
+    Ok(())
 }
 
-/// Removes what was let go; says why it has to wait otherwise. Marks are looked for after the
-/// release is stored, so none can be overlooked.
-async fn remove_when_due(
+/// Why the plan lets a backup go, in words.
+fn why(plan: &RetentionPlan, id: SnapshotId) -> String {
+    let decision = plan.decisions.iter().find(|decision| decision.id == id);
+    match decision.map(|decision| &decision.verdict) {
+        Some(Verdict::Release(reason)) => reason.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// From here on it cannot be brought back. `None`: somebody else brought it back, or removes it.
+async fn begin_removal(
+    vault: &Vault<ReadWrite>,
+    catalog: &Catalog,
+    id: SnapshotId,
+    options: PruneOptions<'_>,
+) -> Result<Option<Release>> {
+    let Trashed { release, .. } = catalog.trashed(id)?;
+    let of = (&catalog.cluster, &release.link);
+    let removing = Release::after(Some(release), of, Step::Removing, options.now);
+    match removing.store(vault, options.signer).await {
+        Ok(()) => Ok(Some(removing)),
+        Err(Error::ObjectExists { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a backup; says why it has to wait otherwise. Marks are looked for after the beginning
+/// was recorded, so none can be overlooked.
+async fn end_removal(
     vault: &Vault<ReadWrite>,
     release: &Release,
     options: PruneOptions<'_>,
 ) -> Result<Option<String>> {
-    let due = release.at + options.grace;
-    if due > options.now {
-        return Ok(Some(format!("let go, removed after {due}")));
+    let (cluster, id) = (&release.cluster, release.link.id);
+    if let Some(reader) = in_use::reader_now(vault, cluster, id, options.now).await? {
+        return Ok(Some(format!("still in use by a {reader}")));
     }
-    let id = release.link.id;
-    if let Some(reader) = in_use::reader_now(vault, &release.cluster, id, options.now).await? {
-        return Ok(Some(format!("let go, still in use by a {reader}")));
+    // Manifest first: from then on the backup is not there. Parts last: what a run that is cut
+    // short leaves is found by them.
+    let manifest = layout::manifest(cluster, release.link.sequence);
+    vault.remove(&manifest).await?;
+    for folder in [
+        Folder::Envelopes,
+        Folder::Proofs,
+        Folder::Pins,
+        Folder::Uses,
+        Folder::Parts,
+    ] {
+        for listed in vault.list(&folder.of_backup(cluster, id)).await? {
+            vault.remove(&listed.name).await?;
+        }
     }
-    remove(vault, &release.cluster, &release.link).await?;
     Ok(None)
 }
 
@@ -213,64 +287,32 @@ async fn sweep_marks(
     catalog: &Catalog,
     now: DateTime<Utc>,
 ) -> Result<()> {
-    let marks = catalog.backups.iter().flat_map(|backup| &backup.uses);
-    for mark in marks.filter(|mark| !in_use::is_live(mark, now)) {
-        vault.remove(&mark.name).await?;
-    }
-    Ok(())
-}
-
-/// Manifest first: from then on the backup is not there.
-async fn remove(vault: &Vault<ReadWrite>, cluster: &ClusterName, link: &Link) -> Result<()> {
-    vault
-        .remove(&layout::manifest(cluster, link.sequence))
-        .await?;
-    remove_belongings(vault, cluster, link.id).await
-}
-
-async fn remove_belongings(
-    vault: &Vault<ReadWrite>,
-    cluster: &ClusterName,
-    id: SnapshotId,
-) -> Result<()> {
-    for folder in [
-        Folder::Parts,
-        Folder::Envelopes,
-        Folder::Proofs,
-        Folder::Pins,
-        Folder::Uses,
-    ] {
-        for listed in vault.list(&folder.of_backup(cluster, id)).await? {
-            vault.remove(&listed.name).await?;
+    let trashed = catalog.trash.iter().map(|one| &one.backup);
+    let marks = catalog.backups.iter().chain(trashed);
+    for mark in marks.flat_map(|backup| &backup.uses) {
+        if !in_use::is_live(mark, now) {
+            vault.remove(&mark.name).await?;
         }
     }
     Ok(())
 }
 
-/// Parts of released backups that an earlier run left behind its manifest's removal. Those of
-/// backups whose manifest is there are not among the orphans.
-async fn sweep_leftovers(
-    vault: &Vault<ReadWrite>,
-    catalog: &Catalog,
-    pruned: &Pruned,
-) -> Result<()> {
-    let gone: BTreeSet<String> = catalog
-        .released
-        .iter()
-        .map(|one| one.release.link.id.to_string())
-        .collect();
-    let refused: BTreeSet<String> = pruned
-        .refused
-        .iter()
-        .map(|(id, _)| id.to_string())
-        .collect();
+/// Parts of backups whose removal a run before did not end, their manifest gone. Those of backups
+/// whose manifest is there are not among the orphans.
+async fn sweep_leftovers(vault: &Vault<ReadWrite>, catalog: &Catalog, pruned: &mut Pruned) {
+    let gone = catalog.released.iter().map(|one| one.release.link.id);
+    let gone: BTreeMap<String, SnapshotId> = gone.map(|id| (id.to_string(), id)).collect();
+    let mut refused = BTreeSet::new();
     for orphan in &catalog.orphans {
-        let folder = orphan.name.folder_name();
-        if gone.contains(folder) && !refused.contains(folder) {
-            vault.remove(&orphan.name).await?;
+        let Some(id) = gone.get(orphan.name.folder_name()) else {
+            continue;
+        };
+        if let Err(error) = vault.remove(&orphan.name).await
+            && refused.insert(*id)
+        {
+            pruned.refused.push((*id, error.to_string()));
         }
     }
-    Ok(())
 }
 
 /// The records that count and are highest stay; what cannot be believed is left for people to see.

@@ -23,12 +23,12 @@ use crate::key::Keys;
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::plan::{PlannedMember, Replay, RestorePlan, Target};
 use crate::progress::{Phase, Progress, ProgressFn};
-use crate::replay::{self, Changes};
+use crate::replay::{self, Changes, Replayed};
 use crate::sign::Signed;
 use crate::spool::{Spool, SpoolReader};
 use crate::staging::{Staging, parent_of, refuse_existing, remove_leftovers};
 use crate::vault::{Backup, ReadOnly, Vault, layout};
-use crate::verify::{fetch_parts, open_key};
+use crate::verify::{Spooled, fetch_parts, open_key};
 
 /// The name of a plain copy in the staging folder.
 const PLAIN_COPY: &str = "snapshot.db";
@@ -48,6 +48,9 @@ pub struct Restored {
     pub keys: u64,
     /// Plain bytes read.
     pub bytes: u64,
+    /// What was replayed onto the backup, and what vouches for the result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Replayed>,
 }
 
 /// Everything that can refuse a plan before the content is fetched: the target, the manifest, and
@@ -55,7 +58,11 @@ pub struct Restored {
 pub async fn check_restore(vault: &Vault<ReadOnly>, plan: &RestorePlan, keys: &Keys) -> Result<()> {
     check_target(plan)?;
     let manifest = read_manifest(vault, plan, keys).await?;
-    open_key(vault, &manifest, keys).await.map(drop)
+    open_key(vault, &manifest, keys).await.map(drop)?;
+    match &plan.replay {
+        Some(replay) => replay::check(vault, plan, replay, keys).await,
+        None => Ok(()),
+    }
 }
 
 /// Carries out a plan. The target must not exist; leftovers of restores that were killed are
@@ -79,26 +86,19 @@ pub async fn rebuild_with_content(
     keys: &Keys,
     progress: ProgressFn<'_>,
 ) -> Result<(Restored, Content)> {
-    check_target(plan)?;
-    let manifest = read_manifest(vault, plan, keys).await?;
-    let key = open_key(vault, &manifest, keys).await?;
+    // Before anything is staged: the content cannot be had without the key.
     let (data_dir, work_dir) = (plan.data_dir.clone(), plan.work_dir.clone());
+    check_restore(vault, plan, keys).await?;
     let (staging, spool) = tokio::task::spawn_blocking(move || {
         let staging = Staging::create(&data_dir)?;
         Ok::<_, Error>((staging, Spool::create(&work_dir)?))
     })
     .await??;
-    let phase = (Phase::Fetching, progress);
-    let fetched = fetch_parts(vault, &manifest, Some(&key), Some(spool), phase).await?;
-    let Some(spooled) = fetched.spooled else {
-        return Err(Error::Damaged {
-            flaws: fetched.flaws,
-        });
-    };
-    let changes = match &plan.replay {
-        Some(replay) => Some(fetch_changes(vault, plan, replay, keys, progress).await?),
-        None => None,
-    };
+    let Fetched {
+        manifest,
+        spooled,
+        changes,
+    } = fetch(vault, plan, (keys, spool), progress).await?;
     let bytes = manifest.content.bytes;
     progress(Progress {
         phase: Phase::Building,
@@ -121,13 +121,55 @@ pub async fn rebuild_with_content(
                 drop(base);
                 let check = || check_replayed(&file, &changes);
                 let restored = check_and_build(&file, &plan, staging, check)?;
-                (file, restored)
+                let replayed = Some(changes.replayed());
+                (
+                    file,
+                    Restored {
+                        replayed,
+                        ..restored
+                    },
+                )
             }
         };
         let trailer = spooled.trailer;
         Ok((restored, Content { file, trailer }))
     })
     .await?
+}
+
+/// Everything that a plan reads from the vault.
+pub(crate) struct Fetched {
+    pub(crate) manifest: Manifest,
+    pub(crate) spooled: Spooled,
+    /// With a spool for what comes out of the replay.
+    pub(crate) changes: Option<(Changes, Spool)>,
+}
+
+/// Reads the backup of a plan and the changes after it into sealed spools.
+pub(crate) async fn fetch(
+    vault: &Vault<ReadOnly>,
+    plan: &RestorePlan,
+    (keys, spool): (&Keys, Spool),
+    progress: ProgressFn<'_>,
+) -> Result<Fetched> {
+    let manifest = read_manifest(vault, plan, keys).await?;
+    let key = open_key(vault, &manifest, keys).await?;
+    let phase = (Phase::Fetching, progress);
+    let fetched = fetch_parts(vault, &manifest, Some(&key), Some(spool), phase).await?;
+    let Some(spooled) = fetched.spooled else {
+        return Err(Error::Damaged {
+            flaws: fetched.flaws,
+        });
+    };
+    let changes = match &plan.replay {
+        Some(replay) => Some(fetch_changes(vault, plan, replay, keys, progress).await?),
+        None => None,
+    };
+    Ok(Fetched {
+        manifest,
+        spooled,
+        changes,
+    })
 }
 
 /// The changes that are replayed onto the backup, and a spool for what comes out of it.
@@ -173,6 +215,7 @@ fn check_and_build(
         hash_kv: checked.hash_kv,
         keys: checked.keys,
         bytes: plan.bytes,
+        replayed: None,
     })
 }
 
@@ -306,13 +349,13 @@ async fn read_manifest(
 }
 
 /// What a check found.
-struct Checked {
+pub(crate) struct Checked {
     hash_kv: u32,
     keys: u64,
 }
 
 /// Every page walked, and the hash of the manifest recomputed.
-fn check_content(file: &EtcdFile<SpoolReader>, manifest: &Manifest) -> Result<Checked> {
+pub(crate) fn check_content(file: &EtcdFile<SpoolReader>, manifest: &Manifest) -> Result<Checked> {
     let (hash, checked) = walk(file)?;
     let content = &manifest.content;
     let found = (hash.hash, hash.hash_revision, hash.compact_revision);

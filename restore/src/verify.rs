@@ -29,7 +29,7 @@ use crate::seal::PartKey;
 use crate::spool::{Spool, SpoolReader};
 use crate::vault::{Backup, Catalog, Folder, Vault, layout};
 
-pub(crate) use parts::fetch_parts;
+pub(crate) use parts::{Spooled, fetch_parts};
 
 /// Largest further envelope read, in bytes.
 const ENVELOPE_BYTES_MAX: u64 = 64 * 1024;
@@ -57,7 +57,7 @@ pub async fn verify<Mode: Sync>(
     options: &VerifyOptions,
     progress: ProgressFn<'_>,
 ) -> Result<Proof> {
-    let backup = catalog.get(id)?;
+    let backup = catalog.get_named(id)?;
     let mut proof = Proof {
         id,
         cluster: catalog.cluster.clone(),

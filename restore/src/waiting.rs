@@ -18,8 +18,7 @@ use crate::copy::{Copied, copy_cluster};
 use crate::error::{Error, Result, Successor};
 use crate::key::{Signer, Trust};
 use crate::progress::ProgressFn;
-use crate::prune::Release;
-use crate::sign;
+use crate::release::{Release, Step};
 use crate::vault::{Backup, Catalog, Folder, ReadWrite, Vault, layout};
 
 /// What waits for a vault.
@@ -93,13 +92,10 @@ pub async fn make_room(
     let gone = plan_room(&backups, limit, expected)?;
     for id in &gone {
         let backup = catalog.get(*id)?;
-        let release = Release {
-            cluster: catalog.cluster.clone(),
-            link: backup.link.clone(),
-            at: now,
-        };
-        let name = layout::release(&catalog.cluster, *id);
-        folder.put_new(&name, sign::sign(&release, signer)?).await?;
+        // No trash: the room is needed now.
+        let of = (&catalog.cluster, &backup.link);
+        let removing = Release::after(catalog.returned.get(id), of, Step::Removing, now);
+        removing.store(folder, signer).await?;
         remove(folder, &catalog.cluster, backup).await?;
     }
     Ok(gone)

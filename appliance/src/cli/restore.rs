@@ -2,10 +2,10 @@
 
 mod hints;
 mod origin;
+mod point;
 
 use std::path::{Path, PathBuf};
 
-use chrono::{DateTime, Utc};
 use clap::Args;
 use holdfast_restore::UniqueId;
 use holdfast_restore::in_use::Reader;
@@ -13,9 +13,12 @@ use holdfast_restore::ledger;
 use holdfast_restore::plan::NewMember;
 use holdfast_restore::rebuild::{check_restore, refuse_target};
 use holdfast_restore::{
-    Catalog, Error, Pick, RestoreOptions, RestorePlan, Restored, Verifier, plan_restore, rebuild,
+    Error, Pick, Replayed, RestoreOptions, RestorePlan, Restored, Upto, Verifier, plan_replay,
+    rebuild,
 };
 use serde::Serialize;
+
+use point::{History, PointArgs};
 
 use super::args::Global;
 use super::dispatch::Context;
@@ -35,14 +38,17 @@ const MEMBERS_DIR: &str = "restored";
 const EXAMPLES: &str = "\
 Examples:
   holdfast restore --data-dir new.holdfast
-      the newest backup that a drill has proven (it says how much newer an unproven one is), as a
-      data directory for `holdfast store --data-dir new.holdfast`
+      the newest backup that a drill has proven, with every change captured after it (it says how
+      much newer an unproven one is), as a data directory for
+      `holdfast store --data-dir new.holdfast`
   holdfast restore --latest --data-dir new.holdfast --dry-run
       print the plan for the newest backup, proven or not, and stop
   holdfast restore --at 2026-11-30T08:00:00Z --data-dir new.holdfast
-      the newest backup begun at or before that time
+      the newest state at that time; --at 10m: ten minutes ago
   holdfast restore --revision 120000 --data-dir new.holdfast
-      the newest backup whose content is not newer than that revision
+      exactly that revision
+  holdfast restore --before-delete /registry/deployments/shop/web --data-dir new.holdfast
+      the state just before that key was last deleted
   holdfast restore --vault offsite --data-dir new.holdfast
       from a copy (`restore.copies`), where the first vault is lost or cannot be reached
   holdfast restore --target etcd --data-dir m1.etcd --name m1 \\
@@ -67,18 +73,8 @@ told to start anew instead of missing changes in silence.";
     reason = "each is a flag of the command line"
 )]
 pub(crate) struct RestoreArgs {
-    /// The backup, by the beginning of its id
-    #[arg(conflicts_with_all = ["latest", "at", "revision"])]
-    pub(super) id: Option<String>,
-    /// The newest backup, proven or not
-    #[arg(long, conflicts_with_all = ["at", "revision"])]
-    pub(super) latest: bool,
-    /// The newest backup begun at or before this time (RFC 3339)
-    #[arg(long, value_name = "TIME", conflicts_with = "revision")]
-    pub(super) at: Option<DateTime<Utc>>,
-    /// The newest backup whose content is not newer than this revision
-    #[arg(long, value_name = "REVISION")]
-    pub(super) revision: Option<i64>,
+    #[command(flatten)]
+    pub(super) point: PointArgs,
     /// The source whose backups are meant, where there are several; one in the vault need not be
     /// in the configuration
     #[arg(long, value_name = "NAME")]
@@ -177,7 +173,15 @@ pub(crate) async fn run(args: &RestoreArgs, context: &Context) -> Result<ExitCod
     let cluster = origin::cluster(args.source.as_deref(), &settings, &vault).await?;
     let catalog = vaults::catalog_in(&vault, &settings, &cluster, &keys.trust).await?;
     origin::refuse_strangers(&settings, &catalog)?;
-    let plan = plan(args, &catalog)?;
+    let runs = vaults::runs_in(&vault, &settings, &catalog, &keys.trust).await?;
+    let history = History {
+        vault: &vault,
+        catalog: &catalog,
+        runs: &runs,
+        keys: &keys,
+        now: context.clock.now(),
+    };
+    let plan = plan(args, &history).await?;
     let mut shape = Shape {
         is_dry_run: args.dry_run,
         plan,
@@ -222,15 +226,30 @@ pub(crate) async fn run(args: &RestoreArgs, context: &Context) -> Result<ExitCod
     Ok(ExitCode::Done)
 }
 
-fn plan(args: &RestoreArgs, catalog: &Catalog) -> Result<RestorePlan, Failure> {
-    let pick = match (&args.id, args.latest, args.at, args.revision) {
-        (Some(id), ..) => Pick::Id(vaults::pick(catalog, Some(id))?.id()),
-        (None, true, ..) => Pick::Latest,
-        (None, false, Some(time), _) => Pick::Time(time),
-        (None, false, None, Some(revision)) => Pick::Revision(revision),
-        (None, false, None, None) => Pick::LatestProven,
-    };
-    let options = RestoreOptions {
+async fn plan(args: &RestoreArgs, history: &History<'_>) -> Result<RestorePlan, Failure> {
+    let (upto, wanted) = args.point.find(history).await?;
+    let options = options(args)?;
+    let catalog = history.catalog;
+    let planned = plan_replay(catalog, history.runs, upto, &options).or_fail(format!(
+        "no restore of `{}` can be planned",
+        catalog.cluster
+    ));
+    let planned = planned.map(|plan| plan.answering(wanted));
+    match upto {
+        Upto::Newest(Pick::LatestProven) | Upto::Backup(Pick::LatestProven) => {
+            planned.map_err(|failure| {
+                failure.next(
+                    "`holdfast restore --latest` takes the newest undamaged backup although no \
+                     drill has proven it; `holdfast drill run` proves it",
+                )
+            })
+        }
+        _ => planned,
+    }
+}
+
+fn options(args: &RestoreArgs) -> Result<RestoreOptions, Failure> {
+    Ok(RestoreOptions {
         target: match args.target {
             Target::Holdfast => holdfast_restore::Target::Holdfast,
             Target::Etcd => holdfast_restore::Target::Etcd,
@@ -252,20 +271,7 @@ fn plan(args: &RestoreArgs, catalog: &Catalog) -> Result<RestorePlan, Failure> {
         clear_alarms: args.clear_alarms,
         restore_id: UniqueId::generate(),
         work_dir: None,
-    };
-    let planned = plan_restore(catalog, pick, &options).or_fail(format!(
-        "no restore of `{}` can be planned",
-        catalog.cluster
-    ));
-    match pick {
-        Pick::LatestProven => planned.map_err(|failure| {
-            failure.next(
-                "`holdfast restore --latest` takes the newest undamaged backup although no drill \
-                 has proven it; `holdfast drill run` proves it",
-            )
-        }),
-        _ => planned,
-    }
+    })
 }
 
 /// The members of the new cluster: `name=url` pairs, a name may come several times.
@@ -326,7 +332,7 @@ fn members(args: &RestoreArgs) -> Result<Vec<NewMember>, Failure> {
 /// members would be a cluster that disagrees with itself. All that differs must be said.
 fn refuse_unpinned(of: (&RestoreArgs, &Global), plan: &RestorePlan) -> Result<(), Failure> {
     let (args, _) = of;
-    let is_pinned = args.id.is_some()
+    let is_pinned = args.point.is_pinned()
         && args.initial_cluster_token.is_some()
         && args.bump_revision != Bump::Auto;
     if is_pinned || hints::others(plan).next().is_none() {
@@ -433,6 +439,7 @@ fn text_of(of: (&RestoreArgs, &Global), settings: &Settings, shape: &Shape) -> S
         "restored: {keys}, revision {} (HashKV {} at {} before the bump), cluster {:x}",
         outcome.revision, outcome.hash_kv, plan.revision, outcome.cluster_id
     )];
+    lines.extend(outcome.replayed.map(replayed));
     lines.extend(shape.notes.iter().map(|note| format!("note: {note}")));
     let others = hints::restores(of, plan, hints::others(plan));
     let run = hints::run(of.1);
@@ -454,6 +461,24 @@ fn text_of(of: (&RestoreArgs, &Global), settings: &Settings, shape: &Shape) -> S
         });
     }
     lines.join("\n")
+}
+
+/// What vouches for the changes that were replayed.
+fn replayed(replayed: Replayed) -> String {
+    let deltas = match replayed.deltas {
+        1 => "1 delta".to_owned(),
+        count => format!("{count} deltas"),
+    };
+    match replayed.compared {
+        Some(told) => format!(
+            "replayed: {deltas}; HashKV {} at revision {} is what the source told then",
+            told.hash, told.revision
+        ),
+        None => format!(
+            "replayed: {deltas}; the source was not asked for its hash in them, so their digests \
+             and signatures alone vouch for them"
+        ),
+    }
 }
 
 #[derive(Serialize)]

@@ -170,8 +170,8 @@ const POLICY_KEYS: [(&str, &str, &str); 26] = [
     ),
     (
         "retention",
-        "grace",
-        "What is let go stays in the vault so much longer, no longer offered: a reader whose credentials cannot mark what it reads has that long to finish.",
+        "trash_grace",
+        "What is let go stays in the trash so much longer: no longer offered, `backup undelete` brings it back. A reader whose credentials cannot mark what it reads has that long to finish. `0s` removes at once, for good.",
     ),
     (
         "retention",

@@ -45,18 +45,22 @@ impl<T> OrFail<T> for Result<T, holdfast_policies::Error> {
     }
 }
 
-fn from_restore(what: String, error: &RestoreError) -> Failure {
-    let name = match error {
+fn name_of(error: &RestoreError) -> ErrorName {
+    match error {
         RestoreError::NotAVault { .. } | RestoreError::NothingToRestore { .. } => {
             ErrorName::NoBackup
         }
+        RestoreError::Unreachable { flaw: None, .. } => ErrorName::NoBackup,
         RestoreError::ClusterChanged { .. } => ErrorName::ClusterChanged,
         RestoreError::TargetExists { .. } => ErrorName::TargetExists,
         RestoreError::NoRecipients => ErrorName::EncryptionNotConfigured,
         RestoreError::VaultSettings { .. } => ErrorName::ConfigInvalid,
         _ => by_kind(error.kind()),
-    };
-    let failure = Failure::new(name, what).because(error);
+    }
+}
+
+fn from_restore(what: String, error: &RestoreError) -> Failure {
+    let failure = Failure::new(name_of(error), what).because(error);
     match error {
         RestoreError::ClusterChanged { .. } => failure.next(
             "where the cluster was lost, bring it back from the vault with `holdfast restore \
@@ -101,6 +105,13 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
                 "give the age identity with --identity FILE or `restore.identity_file`; `holdfast \
                  backup show` says for which recipients a backup is sealed",
             ),
+        RestoreError::Unreachable {
+            nearest: Some(revision),
+            ..
+        } => failure.next(format!(
+            "`--revision {revision}` restores the newest state before it; `holdfast backup list` \
+             shows what the vault holds"
+        )),
         RestoreError::NotEnoughSpace { .. } => {
             failure.next("free the space, or name a data directory on a larger disk")
         }

@@ -61,7 +61,7 @@ pub(crate) struct BackupReport {
     pub(crate) is_waiting: bool,
     /// How long it took, proof included.
     pub(crate) seconds: f64,
-    /// Backups that retention let go after it.
+    /// Backups that retention put into the trash after it.
     pub(crate) pruned: Vec<SnapshotId>,
     /// What a person should know.
     pub(crate) notes: Vec<String>,
@@ -115,6 +115,8 @@ pub(crate) struct Wishes<'a> {
     pub(crate) claimed: Option<&'a Mutex<Option<Generation>>>,
     /// The turn in which it is taken, where the members of a cluster take turns.
     pub(crate) office: Option<&'a Arc<dyn Office>>,
+    /// The content is a state of the past, of this generation: see [`super::consolidation`].
+    pub(crate) past: Option<(DateTime<Utc>, Generation)>,
 }
 
 /// What one run works with.
@@ -221,6 +223,10 @@ impl Run<'_> {
         if let Some(claimed) = wishes.claimed {
             let is_accepted = options.accept_new_cluster;
             options.generation = self.generation(opened, claimed, is_accepted).await?;
+        }
+        if let Some((time, generation)) = wishes.past {
+            options.now = time;
+            options.generation = Some(generation);
         }
         options.office = wishes.office.cloned();
         options.read_back = ReadBack::Sizes;
@@ -392,12 +398,17 @@ impl Run<'_> {
             (&self.signer, now),
         )
         .await?;
-        self.notes.extend(
-            pruned
-                .refused
-                .iter()
-                .map(|(id, why)| format!("{id} stays: {why}")),
-        );
+        let refused = pruned.refused.iter();
+        self.notes
+            .extend(refused.map(|(id, why)| format!("{id} stays: {why}")));
+        self.notes.extend(pruned.left.iter().cloned());
+        let by = (&self.signer, now);
+        let deltas = prune::release_deltas(self.settings, &self.vault, cluster, by).await?;
+        if deltas > 0 {
+            self.notes.push(format!(
+                "{deltas} deltas that no backup is followed by were removed"
+            ));
+        }
         let swept = removal::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
             .await
             .or_fail("parts of no backup were not removed")?;
@@ -405,7 +416,7 @@ impl Run<'_> {
             self.notes
                 .push(format!("{swept} parts of no backup were removed"));
         }
-        Ok(pruned.released)
+        Ok(pruned.trashed)
     }
 
     async fn catalog(&self) -> Result<Catalog, Failure> {

@@ -5,6 +5,7 @@ pub(crate) mod acceptance;
 pub(crate) mod backup;
 pub(crate) mod board;
 pub(crate) mod checkup;
+pub(crate) mod consolidation;
 pub(crate) mod control;
 pub(crate) mod copies;
 pub(crate) mod drill;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backup::{self, BackupOutcome, Wishes};
 use super::board::Board;
+use super::consolidation;
 use super::control::{self, Answer, Ask};
 use super::copies;
 use super::drill::{self, DrillOutcome};
@@ -92,10 +93,12 @@ impl Shop {
         let backups = shop.back_up(of, requests, stop.clone());
         let (door, requests) = mpsc::channel(REQUESTS_MAX);
         doors.drills.insert(name.clone(), door);
+        let merges = consolidation::watch_over(Arc::clone(self), Arc::clone(&source), stop.clone());
         let drills = Arc::clone(self).rehearse(Arc::clone(&source), requests, stop.clone());
         let mut tasks: Vec<Task> = vec![
             (format!("backup/{name}"), Box::pin(backups)),
             (format!("drill/{name}"), Box::pin(drills)),
+            (format!("consolidation/{name}"), Box::pin(merges)),
         ];
         let (shop, of) = (Arc::clone(self), Arc::clone(&source));
         let handed = waiting::keep(shop, of, stop.clone());
@@ -201,6 +204,7 @@ impl Shop {
             accept_new_cluster: request.as_ref().is_some_and(|one| one.accept_new_cluster),
             claimed: Some(claimed),
             office: office.as_ref(),
+            ..Wishes::default()
         };
         let outcome = self.one_backup(source, wishes).await;
         self.refresh.send_replace(());

@@ -27,7 +27,7 @@ const KEEP_ONE: [&str; 16] = [
     "--set",
     "policies.retention.keep_yearly=0",
     "--set",
-    "policies.retention.grace=0s",
+    "policies.retention.trash_grace=0s",
 ];
 
 fn signal(child: &Child, signal: Signal) {

@@ -17,6 +17,7 @@ mod kill;
 #[path = "../../../store/tests/it/long.rs"]
 mod long;
 mod outage;
+mod points;
 mod reference;
 mod restoring;
 mod shapes;

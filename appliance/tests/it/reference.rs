@@ -30,6 +30,7 @@ async fn every_command_teaches_by_example() {
         &["backup", "show"],
         &["backup", "verify"],
         &["backup", "prune"],
+        &["backup", "undelete"],
         &["backup", "pin"],
         &["restore"],
         &["drill", "run"],

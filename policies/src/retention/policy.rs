@@ -35,9 +35,11 @@ pub struct RetentionPolicy {
     pub time_zone: TimeZone,
     /// At most so many are released by one run; the rest waits for the next. Default: 100.
     pub max_deletions: u32,
-    /// What is let go stays in the vault so much longer, no longer offered: whoever reads it with
-    /// credentials that cannot mark it as in use has that long to finish. Default: `1h`.
-    pub grace: Span,
+    /// What is let go stays in the trash so much longer, no longer offered, and can be brought
+    /// back. Whoever reads it with credentials that cannot mark it as in use has that long to
+    /// finish. `0s` removes at once, for good. Default: `3d`.
+    #[serde(alias = "grace")]
+    pub trash_grace: Span,
     /// Clocks that differ by more than this make a run refuse. Default: `10m`.
     pub clock_tolerance: Span,
     /// A longer silence between two backups looks like a clock that was set; a run refuses until
@@ -59,7 +61,7 @@ impl Default for RetentionPolicy {
             count_from: Level::L2,
             time_zone: TimeZone::UTC,
             max_deletions: 100,
-            grace: Span::from_secs(3_600),
+            trash_grace: Span::from_secs(3 * 86_400),
             clock_tolerance: Span::from_secs(600),
             gap_max: Span::from_secs(31 * 86_400),
         }

@@ -36,13 +36,16 @@ impl Record for DeltaRelease {
     const VERSION: u64 = DELTA_RELEASE_VERSION;
 }
 
-/// What the backups in `catalog`, those that retention has left, need no more. Pure.
+/// What the backups in `catalog`, those that retention has left and those in the trash, need no
+/// more. Pure.
 pub fn plan_release(catalog: &Catalog, runs: &Runs) -> Vec<(Generation, u64)> {
     let of = |backup: &crate::Backup| {
         let manifest = &backup.manifest;
         (manifest.generation, manifest.content.revision)
     };
-    let retained: Vec<(Generation, i64)> = catalog.backups.iter().map(of).collect();
+    // Whoever comes back from the trash needs what follows it too.
+    let trashed = catalog.trash.iter().map(|one| &one.backup);
+    let retained: Vec<(Generation, i64)> = catalog.backups.iter().chain(trashed).map(of).collect();
     let facts = |run: &Run| -> Vec<DeltaFact> {
         let fact = |head: &super::Head| DeltaFact {
             generation: run.generation,

@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use holdfast_policies::{ClusterName, Generation};
+use serde::Serialize;
 
 use super::release::{DeltaRelease, RELEASE_BYTES_MAX};
 use super::rows::{self, Item};
@@ -19,10 +20,14 @@ use crate::flaw::{Flaw, FlawKind};
 use crate::key::{Keys, Trust};
 use crate::part::length_of;
 use crate::sign::{self, Signed};
-use crate::vault::{Backup, Catalog, Folder, Listed, Vault, layout};
+use crate::vault::layout::{self, ObjectName};
+use crate::vault::{Backup, Catalog, Folder, Listed, Vault};
 
 /// Records read at once.
 const READS_MAX: usize = 16;
+
+/// Payloads read at once.
+const PAYLOADS_MAX: usize = 4;
 
 /// Most flaws named.
 const FLAWS_MAX: usize = 100;
@@ -36,6 +41,17 @@ pub struct Run {
     pub deltas: Vec<Head>,
 }
 
+/// The changes that follow a backup, in a few words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Following {
+    /// Deltas with something that the backup does not have.
+    pub deltas: u64,
+    /// The revision to which they lead.
+    pub to: i64,
+    /// Until when they tell everything, by their writer's clock.
+    pub until: DateTime<Utc>,
+}
+
 /// Everything a vault holds of one cluster's changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Runs {
@@ -43,17 +59,6 @@ pub struct Runs {
     pub runs: Vec<Run>,
     /// What is wrong with them.
     pub flaws: Vec<Flaw>,
-}
-
-/// Where a time falls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Located<'a> {
-    /// No delta tells of it.
-    Unknown,
-    /// This was the newest revision.
-    At(i64),
-    /// While this delta was gathered.
-    Within(&'a Head),
 }
 
 impl Run {
@@ -72,6 +77,13 @@ impl Run {
         self.deltas.last().map(|last| last.record.finished)
     }
 
+    /// When `revision` is last known to have been the newest; `None`: a delta goes on beyond it.
+    pub fn told_of(&self, revision: i64) -> Option<DateTime<Utc>> {
+        let ending = self.deltas.iter().rev().map(|head| &head.record);
+        let mut ending = ending.filter(|record| record.to == revision);
+        ending.next().map(|record| record.finished)
+    }
+
     /// Whether the backup can be followed by these deltas.
     pub fn follows(&self, backup: &Backup) -> bool {
         let revision = backup.manifest.content.revision;
@@ -87,9 +99,48 @@ impl Run {
 }
 
 impl Runs {
-    /// The changes that follow a backup.
+    /// The changes that follow a backup. Where one run ends at its revision and another begins
+    /// there, that is the one that goes on.
     pub fn after(&self, backup: &Backup) -> Option<&Run> {
-        self.runs.iter().find(|run| run.follows(backup))
+        self.runs.iter().rfind(|run| run.follows(backup))
+    }
+
+    /// The same in a few words; `None`: nothing is known of what followed.
+    pub fn following(&self, backup: &Backup) -> Option<Following> {
+        let run = self.after(backup)?;
+        let revision = backup.manifest.content.revision;
+        let until = run
+            .until()
+            .filter(|until| *until > backup.manifest.started)?;
+        Some(Following {
+            deltas: u64::try_from(run.between(revision, i64::MAX).count()).unwrap_or(u64::MAX),
+            to: run.to(),
+            until,
+        })
+    }
+
+    /// The last delta of a generation, by number, of which a state of `revision` has all; 0: none.
+    pub fn through(&self, generation: Generation, revision: i64) -> u64 {
+        let own = self.runs.iter().filter(|run| run.generation == generation);
+        let records = own.flat_map(|run| &run.deltas).map(|head| &head.record);
+        let held = records.filter(|record| record.to <= revision);
+        held.map(|record| record.number).max().unwrap_or(0)
+    }
+
+    /// What is wrong right behind a delta, so that nothing leads on from it.
+    pub fn flaw_after(&self, generation: Generation, number: u64) -> Option<&Flaw> {
+        let own = self.runs.iter().filter(|run| run.generation == generation);
+        let numbers = own
+            .flat_map(|run| &run.deltas)
+            .map(|head| head.record.number);
+        let next = numbers.filter(|one| *one > number).min();
+        self.flaws.iter().find(|flaw| {
+            let name = ObjectName::listed(&flaw.object);
+            let place = name.as_ref().and_then(layout::delta_place);
+            place.is_some_and(|(of, at)| {
+                of == generation && at > number && next.is_none_or(|next| at <= next)
+            })
+        })
     }
 
     /// The highest revision in any delta; 0: none.
@@ -97,20 +148,11 @@ impl Runs {
         self.runs.iter().map(Run::to).max().unwrap_or(0)
     }
 
-    /// Where `time` falls. A time after the end of a run is known as long as no later backup is:
-    /// the caller compares.
-    pub fn locate(&self, time: DateTime<Utc>) -> Located<'_> {
-        let begun = |head: &&Head| head.record.started <= time;
-        let all = self
-            .runs
-            .iter()
-            .rev()
-            .flat_map(|run| run.deltas.iter().rev());
-        match all.into_iter().find(begun) {
-            None => Located::Unknown,
-            Some(head) if head.record.finished <= time => Located::At(head.record.to),
-            Some(head) => Located::Within(head),
-        }
+    /// The last delta begun at or before `time`.
+    pub fn begun_by(&self, time: DateTime<Utc>) -> Option<&Head> {
+        let runs = self.runs.iter().rev();
+        let mut newest_first = runs.flat_map(|run| run.deltas.iter().rev());
+        newest_first.find(|head| head.record.started <= time)
     }
 }
 
@@ -232,7 +274,7 @@ fn place(
 }
 
 /// Cuts what is there into runs, and names every gap. Pure.
-fn chain(
+pub(crate) fn chain(
     catalog: &Catalog,
     places: BTreeMap<(Generation, u64), Head>,
     released: &BTreeMap<Generation, u64>,
@@ -343,75 +385,119 @@ pub async fn revision_at<Mode>(
     Ok(revision)
 }
 
-/// The revision just before the last delete of `key` that any delta tells of.
-pub async fn before_delete<Mode>(
+/// A key was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deletion {
+    /// In this generation.
+    pub generation: Generation,
+    /// By this revision.
+    pub revision: i64,
+    /// No later than this, by the writer's clock.
+    pub seen: DateTime<Utc>,
+}
+
+/// The last delete of `key` that any delta tells of.
+pub async fn last_delete<Mode: Sync>(
     vault: &Vault<Mode>,
     runs: &Runs,
     key: &[u8],
     keys: &Keys,
-) -> Result<Option<i64>> {
-    let all = runs
+) -> Result<Option<Deletion>> {
+    let newest_first = runs
         .runs
         .iter()
         .rev()
         .flat_map(|run| run.deltas.iter().rev());
-    for head in all.filter(|head| head.record.events > 0) {
-        let payload = payload(vault, head, keys).await?;
-        let record = &head.record;
-        let object = layout::delta(&record.cluster, record.generation, record.number);
-        let mut found = None;
-        rows::read(
-            object.as_str(),
-            &payload,
-            (record.from, record.to),
-            |item| {
-                if let Item::Row { row, record } = item
-                    && row.is_tombstone
-                    && rows::key_of(record) == Some(key)
-                {
-                    found = Some(row.revision.main.saturating_sub(1));
-                }
-                Ok(())
-            },
-        )?;
-        if found.is_some() {
-            return Ok(found);
+    let reads: Vec<BoxFuture<'_, Result<Option<Deletion>>>> = newest_first
+        .filter(|head| head.record.events > 0)
+        .map(|head| deletion_in(vault, head, key, keys).boxed())
+        .collect();
+    let mut found = futures::stream::iter(reads).buffered(PAYLOADS_MAX);
+    while let Some(deletion) = found.next().await {
+        if let Some(deletion) = deletion? {
+            return Ok(Some(deletion));
         }
     }
     Ok(None)
 }
 
-/// Reads every payload back: sizes and digests, and with identities all that is in them.
-pub async fn verify<Mode>(vault: &Vault<Mode>, runs: &Runs, keys: &Keys) -> Result<Vec<Flaw>> {
-    let mut flaws = runs.flaws.clone();
-    for head in runs.runs.iter().flat_map(|run| &run.deltas) {
-        let record = &head.record;
-        let name = layout::delta(&record.cluster, record.generation, record.number);
-        let checked = match &keys.identities {
-            Some(_) => payload(vault, head, keys).await.and_then(|payload| {
-                let range = (record.from, record.to);
-                rows::read(name.as_str(), &payload, range, |_item| Ok(()))
-            }),
-            None => vault
-                .get(&name, DELTA_BYTES_MAX)
-                .await
-                .and_then(|object| head.check_stored(name.as_str(), &object)),
-        };
-        let kind = match &checked {
-            Ok(()) => continue,
-            Err(Error::ObjectMissing { .. }) => FlawKind::DeltaMissing,
-            Err(Error::NoMatchingIdentity { .. }) => FlawKind::WrongIdentity,
-            Err(error) if error.kind() == crate::error::ErrorKind::Corrupt => {
-                FlawKind::DeltaChanged
-            }
-            Err(Error::TooLarge { .. }) => FlawKind::DeltaChanged,
-            Err(_) => return checked.map(|()| flaws),
-        };
-        if let Err(error) = checked
-            && flaws.len() < FLAWS_MAX
+async fn deletion_in<Mode>(
+    vault: &Vault<Mode>,
+    head: &Head,
+    key: &[u8],
+    keys: &Keys,
+) -> Result<Option<Deletion>> {
+    let payload = payload(vault, head, keys).await?;
+    let record = &head.record;
+    let name = layout::delta(&record.cluster, record.generation, record.number);
+    let mut found = None;
+    let range = (record.from, record.to);
+    rows::read(name.as_str(), &payload, range, |item| {
+        if let Item::Row { row, record } = item
+            && row.is_tombstone
+            && rows::key_of(record) == Some(key)
         {
-            flaws.push(Flaw::new(kind, &name, error));
+            found = Some(row.revision.main);
         }
-    }
+        Ok(())
+    })?;
+    Ok(found.map(|revision| Deletion {
+        generation: record.generation,
+        revision,
+        seen: record.finished,
+    }))
+}
+
+/// Reads every payload back: sizes and digests, and with identities all that is in them. What the
+/// records show to be wrong comes first.
+pub async fn verify<Mode: Sync>(
+    vault: &Vault<Mode>,
+    runs: &Runs,
+    keys: &Keys,
+) -> Result<Vec<Flaw>> {
+    let heads = runs.runs.iter().flat_map(|run| &run.deltas);
+    let mut flaws = runs.flaws.clone();
+    flaws.extend(verify_each(vault, heads, keys).await?);
+    flaws.truncate(FLAWS_MAX);
     Ok(flaws)
+}
+
+/// Reads the payloads of these deltas back, and says what is wrong with each.
+pub async fn verify_each<'a, Mode: Sync>(
+    vault: &Vault<Mode>,
+    heads: impl Iterator<Item = &'a Head>,
+    keys: &Keys,
+) -> Result<Vec<Flaw>> {
+    let reads: Vec<BoxFuture<'_, Result<Option<Flaw>>>> = heads
+        .map(|head| verify_one(vault, head, keys).boxed())
+        .collect();
+    futures::stream::iter(reads)
+        .buffered(PAYLOADS_MAX)
+        .try_filter_map(|flaw| std::future::ready(Ok(flaw)))
+        .try_collect()
+        .await
+}
+
+async fn verify_one<Mode>(vault: &Vault<Mode>, head: &Head, keys: &Keys) -> Result<Option<Flaw>> {
+    let record = &head.record;
+    let name = layout::delta(&record.cluster, record.generation, record.number);
+    let checked = match &keys.identities {
+        Some(_) => payload(vault, head, keys).await.and_then(|payload| {
+            let range = (record.from, record.to);
+            rows::read(name.as_str(), &payload, range, |_item| Ok(()))
+        }),
+        None => vault
+            .get(&name, DELTA_BYTES_MAX)
+            .await
+            .and_then(|object| head.check_stored(name.as_str(), &object)),
+    };
+    let kind = match &checked {
+        Ok(()) => return Ok(None),
+        Err(Error::ObjectMissing { .. }) => FlawKind::DeltaMissing,
+        Err(Error::NoMatchingIdentity { .. }) => FlawKind::WrongIdentity,
+        Err(error) if error.kind() == crate::error::ErrorKind::Corrupt => FlawKind::DeltaChanged,
+        Err(Error::TooLarge { .. }) => FlawKind::DeltaChanged,
+        Err(_) => return checked.map(|()| None),
+    };
+    Ok(checked.err().map(|error| Flaw::new(kind, &name, error)))
 }

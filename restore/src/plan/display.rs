@@ -2,19 +2,44 @@
 
 use std::fmt;
 
+use chrono::{DateTime, Utc};
 use holdfast_policies::{ByteSize, Level};
 
-use super::{Bump, PassedOver, Replay, RestorePlan, Target};
+use super::{Bump, PassedOver, Replay, RestorePlan, Target, Wanted};
+use crate::flaw::Flaw;
 use crate::vault::{Backup, Catalog};
 
-/// What a person should know before going on.
-pub(super) fn warnings(plan: &RestorePlan, catalog: &Catalog, backup: &Backup) -> Vec<String> {
+/// A time as plans have it.
+pub(super) fn utc(time: DateTime<Utc>) -> impl fmt::Display {
+    time.format("%Y-%m-%d %H:%M:%S UTC")
+}
+
+/// What a person should know before going on. `broken`: what is wrong with the changes right behind
+/// the result.
+pub(super) fn warnings(
+    plan: &RestorePlan,
+    catalog: &Catalog,
+    (backup, broken): (&Backup, Option<&Flaw>),
+) -> Vec<String> {
     let mut warnings = Vec::new();
+    if let (Wanted::Newest, Some(flaw)) = (plan.wanted, broken) {
+        warnings.push(format!(
+            "changes after revision {} were captured and cannot be used: {flaw}",
+            plan.revision
+        ));
+    }
     if backup.is_damaged() {
         warnings.push(
             "the backup was found damaged; the restore will fail unless that was repaired"
                 .to_owned(),
         );
+    }
+    if let Ok(trashed) = catalog.trashed(backup.id()) {
+        warnings.push(format!(
+            "the backup is in the trash since {} ({}): bring it back if it is to stay",
+            trashed.release.at,
+            trashed.release.why()
+        ));
     }
     if plan.level < Some(Level::L3) {
         warnings.push("no drill has ever restored this backup".to_owned());
@@ -88,10 +113,11 @@ impl fmt::Display for Replay {
         let deltas = if self.count == 1 { "delta" } else { "deltas" };
         write!(
             f,
-            "{} {deltas} after it, to revision {} of {}",
+            "{} {deltas} after it ({}), from revision {} to {}",
             self.count,
-            self.upto,
-            self.until.format("%Y-%m-%d %H:%M:%S UTC")
+            ByteSize::new(self.bytes).rounded(),
+            self.after,
+            self.upto
         )
     }
 }
@@ -119,6 +145,42 @@ fn passed_over(f: &mut fmt::Formatter<'_>, plan: &RestorePlan, newer: &PassedOve
     }
 }
 
+/// How far the result goes, and what of that which was asked for is not in it.
+fn state(f: &mut fmt::Formatter<'_>, plan: &RestorePlan) -> fmt::Result {
+    match (&plan.replay, plan.wanted) {
+        (Some(replay), _) => writeln!(f, "  changes    {replay}")?,
+        (None, Wanted::Backup) => {}
+        (None, _) => writeln!(f, "  changes    none: the backup itself is the state")?,
+    }
+    let until = utc(plan.until);
+    match plan.wanted {
+        Wanted::Backup => Ok(()),
+        Wanted::Newest => writeln!(
+            f,
+            "  until      {until}; later changes are not in the vault"
+        ),
+        Wanted::Revision => writeln!(f, "  state      revision {}, seen {until}", plan.revision),
+        Wanted::BeforeDelete(revision) => writeln!(
+            f,
+            "  state      revision {}, before the delete at revision {revision}",
+            plan.revision
+        ),
+        Wanted::Time(time) if plan.until < time => writeln!(
+            f,
+            "  until      {until}; what changed from then to {} is not in the vault",
+            utc(time)
+        ),
+        Wanted::Time(time) => {
+            writeln!(
+                f,
+                "  state      revision {}, the newest at {}",
+                plan.revision,
+                utc(time)
+            )
+        }
+    }
+}
+
 impl fmt::Display for RestorePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = self.level.map_or_else(
@@ -129,15 +191,9 @@ impl fmt::Display for RestorePlan {
         let stored = ByteSize::new(self.stored_bytes).rounded();
         writeln!(f, "restore {}", self.restore_id)?;
         writeln!(f, "  backup     {} of {}, {level}", self.id, self.cluster)?;
-        writeln!(
-            f,
-            "  taken      {}",
-            self.time.format("%Y-%m-%d %H:%M:%S UTC")
-        )?;
+        writeln!(f, "  taken      {}", utc(self.time))?;
         writeln!(f, "  size       {size} ({stored} in the vault)")?;
-        if let Some(replay) = &self.replay {
-            writeln!(f, "  changes    {replay}")?;
-        }
+        state(f, self)?;
         let latest = self.passed_over.iter().rfind(|one| !one.is_damaged);
         for newer in &self.passed_over {
             passed_over(f, self, newer)?;

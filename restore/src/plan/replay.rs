@@ -1,10 +1,11 @@
 //! Which backup and which changes after it make a wanted state. Pure.
 
 use chrono::{DateTime, Utc};
-use holdfast_policies::Generation;
+use holdfast_policies::{Generation, SnapshotId};
 use serde::Serialize;
 
-use super::{Pick, RestoreOptions, RestorePlan, choose, is_sound, plan_of};
+use super::display::utc;
+use super::{Chosen, Pick, RestoreOptions, RestorePlan, Wanted, choose, is_sound, plan_of};
 use crate::delta::Head;
 use crate::delta::run::{Run, Runs};
 use crate::digest::Digest;
@@ -14,10 +15,16 @@ use crate::vault::{Backup, Catalog};
 /// How far changes are replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upto {
+    /// Not at all: the backup that is picked, as it is.
+    Backup(Pick),
     /// As far as they go after the backup that is picked.
     Newest(Pick),
     /// To exactly this revision, from whichever backup.
     Revision(i64),
+    /// The same within one generation: another may count the revisions of another history.
+    Point(Generation, i64),
+    /// To exactly this revision, from this backup.
+    After(SnapshotId, i64),
 }
 
 /// Changes to replay onto a backup.
@@ -31,6 +38,8 @@ pub struct Replay {
     pub count: u64,
     /// Digest of the last one's record, which binds all before it: the restore refuses others.
     pub last: Digest,
+    /// The backup's own revision.
+    pub after: i64,
     /// The revision of the result.
     pub upto: i64,
     /// When that was the newest, or the end of what the last delta tells.
@@ -45,6 +54,9 @@ impl Replay {
     /// What leads from the backup's revision to `limit` or as near as the deltas come; `None` when
     /// that is the backup itself.
     fn after(run: &Run, revision: i64, limit: i64) -> Option<Self> {
+        if limit <= revision {
+            return None;
+        }
         let needed: Vec<&Head> = run.between(revision, limit).collect();
         let (first, last) = (needed.first()?, needed.last()?);
         let sum = |bytes: fn(&Head) -> u64| {
@@ -57,11 +69,17 @@ impl Replay {
             first: first.record.number,
             count: u64::try_from(needed.len()).unwrap_or(u64::MAX),
             last: last.digest,
+            after: revision,
             upto: last.record.to.min(limit),
             until: last.record.finished,
             bytes: sum(|head| head.record.part.plain_bytes),
             stored_bytes: sum(|head| head.record.part.stored_bytes),
         })
+    }
+
+    /// The last delta's number.
+    pub fn through(&self) -> u64 {
+        self.first.saturating_add(self.count).saturating_sub(1)
     }
 }
 
@@ -72,16 +90,65 @@ pub fn plan_replay(
     upto: Upto,
     options: &RestoreOptions,
 ) -> Result<RestorePlan> {
-    let seen = runs.highest_revision();
-    let (backup, replay) = match upto {
+    let (wanted, backup, replay) = match upto {
+        Upto::Backup(pick) => (Wanted::Backup, choose(catalog, pick)?, None),
         Upto::Newest(pick) => {
             let backup = choose(catalog, pick)?;
             let (_, replay) = reach(runs, backup, i64::MAX);
-            (backup, replay)
+            (Wanted::Newest, backup, replay)
         }
-        Upto::Revision(revision) => exact(catalog, runs, revision)?,
+        Upto::Revision(revision) => {
+            let (backup, replay) = exact(catalog, runs, (None, revision))?;
+            (Wanted::Revision, backup, replay)
+        }
+        Upto::Point(generation, revision) => {
+            let (backup, replay) = exact(catalog, runs, (Some(generation), revision))?;
+            (Wanted::Revision, backup, replay)
+        }
+        Upto::After(id, revision) => {
+            let backup = catalog.get(id)?;
+            let (reached, replay) = reach(runs, backup, revision);
+            if reached != revision {
+                return Err(unreachable(catalog, runs, revision, [backup]));
+            }
+            (Wanted::Revision, backup, replay)
+        }
     };
-    plan_of(catalog, backup, (replay, seen), options)
+    let chosen = Chosen {
+        backup,
+        until: match wanted {
+            Wanted::Backup => backup.manifest.started,
+            _ => until(runs, backup, replay.as_ref()),
+        },
+        broken: runs.flaw_after(
+            backup.manifest.generation,
+            through(runs, backup, replay.as_ref()),
+        ),
+        replay,
+        wanted,
+        seen: runs.highest_revision(),
+    };
+    plan_of(catalog, chosen, options)
+}
+
+/// The last time at which the result is known to have been the newest state.
+fn until(runs: &Runs, backup: &Backup, replay: Option<&Replay>) -> DateTime<Utc> {
+    let own = &backup.manifest;
+    let (known, reached) = replay.map_or((own.started, own.content.revision), |replay| {
+        (replay.until, replay.upto)
+    });
+    // Behind the last change there may be deltas that tell that nothing followed.
+    let told = runs.after(backup).map(|run| run.told_of(reached));
+    told.flatten().map_or(known, |told| told.max(own.started))
+}
+
+/// The number of the last delta that the result has the content of.
+fn through(runs: &Runs, backup: &Backup, replay: Option<&Replay>) -> u64 {
+    let manifest = &backup.manifest;
+    replay.map_or_else(
+        || runs.through(manifest.generation, manifest.content.revision),
+        Replay::through,
+    )
 }
 
 /// How far from a backup one comes towards `limit`.
@@ -97,24 +164,83 @@ fn reach(runs: &Runs, backup: &Backup, limit: i64) -> (i64, Option<Replay>) {
 fn exact<'a>(
     catalog: &'a Catalog,
     runs: &Runs,
-    revision: i64,
+    (generation, revision): (Option<Generation>, i64),
 ) -> Result<(&'a Backup, Option<Replay>)> {
-    let before = |one: &&Backup| is_sound(one) && one.manifest.content.revision <= revision;
-    let candidates = catalog.backups.iter().rev().filter(before);
-    let mut nearest = 0;
-    for backup in candidates {
+    let is_of = |one: &&Backup| generation.is_none_or(|own| one.manifest.generation == own);
+    let sound = || catalog.backups.iter().rev().filter(|one| is_sound(one));
+    for backup in sound().filter(is_of) {
         let (reached, replay) = reach(runs, backup, revision);
         if reached == revision {
             return Ok((backup, replay));
         }
-        nearest = nearest.max(reached);
     }
-    let reason = match nearest {
-        0 => format!("no undamaged backup is at or before revision {revision}"),
-        nearest => format!(
-            "no undamaged backup and its changes lead to exactly revision {revision}; the nearest \
-             before it is {nearest}"
+    Err(unreachable(catalog, runs, revision, sound().filter(is_of)))
+}
+
+/// Why no `candidate` leads to this revision, and what comes nearest.
+fn unreachable<'a>(
+    catalog: &Catalog,
+    runs: &Runs,
+    revision: i64,
+    candidates: impl IntoIterator<Item = &'a Backup>,
+) -> Error {
+    let below = candidates.into_iter().filter_map(|backup| {
+        let (reached, replay) = reach(runs, backup, revision);
+        (reached <= revision).then_some((reached, backup, replay))
+    });
+    let Some((reached, backup, replay)) = below.max_by_key(|(reached, ..)| *reached) else {
+        let reason = before_all(catalog);
+        return Error::Unreachable {
+            what: format!("revision {revision}"),
+            nearest: None,
+            flaw: None,
+            reason,
+        };
+    };
+    let generation = backup.manifest.generation;
+    let flaw = runs.flaw_after(generation, through(runs, backup, replay.as_ref()));
+    let until = until(runs, backup, replay.as_ref());
+    let next = next_known(catalog, runs, reached);
+    let reason = match (flaw, next) {
+        (Some(flaw), _) => format!("the way there is broken after revision {reached}: {flaw}"),
+        (None, Some(next)) => format!(
+            "nothing was captured after revision {reached} ({}) until revision {next}",
+            utc(until)
+        ),
+        (None, None) => format!(
+            "the newest in the vault is revision {reached} ({})",
+            utc(until)
         ),
     };
-    Err(Error::NothingToRestore { reason })
+    Error::Unreachable {
+        what: format!("revision {revision}"),
+        nearest: Some(reached),
+        flaw: flaw.cloned().map(Box::new),
+        reason,
+    }
+}
+
+/// What there is instead when everything is newer, or damaged.
+pub(super) fn before_all(catalog: &Catalog) -> String {
+    let sound = catalog.backups.iter().filter(|one| is_sound(one));
+    let oldest = sound.min_by_key(|one| one.manifest.content.revision);
+    oldest.map_or_else(
+        || "there is no undamaged backup to begin from".to_owned(),
+        |one| {
+            format!(
+                "the oldest undamaged backup that leads anywhere is {} of {}, at revision {}",
+                one.id(),
+                utc(one.manifest.started),
+                one.manifest.content.revision
+            )
+        },
+    )
+}
+
+/// The lowest revision above `revision` at which the vault knows the state again.
+fn next_known(catalog: &Catalog, runs: &Runs, revision: i64) -> Option<i64> {
+    let sound = catalog.backups.iter().filter(|one| is_sound(one));
+    let backups = sound.map(|one| one.manifest.content.revision);
+    let runs = runs.runs.iter().map(Run::from);
+    backups.chain(runs).filter(|one| *one > revision).min()
 }

@@ -13,6 +13,7 @@ use holdfast_policies::{
 };
 
 use super::layout::{self, Folder, ObjectName};
+use super::trash::{Released, Trashed};
 use super::{Listed, Vault};
 use crate::chain::{Chain, Place};
 use crate::claim;
@@ -25,7 +26,7 @@ use crate::ledger::{self, Ledger};
 use crate::manifest::{Link, MANIFEST_BYTES_MAX, Manifest};
 use crate::pin::{PIN_BYTES_MAX, Pin};
 use crate::proof::{PROOF_BYTES_MAX, Proof};
-use crate::prune::{RELEASE_BYTES_MAX, Release};
+use crate::release::{self, RELEASE_BYTES_MAX, Release};
 use crate::sign::{self, Record, Signed};
 
 /// Objects read at once.
@@ -114,15 +115,6 @@ impl Backup {
     }
 }
 
-/// A backup that retention let go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Released {
-    /// The tombstone.
-    pub release: Release,
-    /// Its manifest is still there: the removal has not come to its end.
-    pub is_present: bool,
-}
-
 /// What a vault holds for one cluster.
 #[derive(Debug, Clone)]
 pub struct Catalog {
@@ -130,7 +122,9 @@ pub struct Catalog {
     pub cluster: ClusterName,
     /// Backups, oldest first by their place in the chain. Released ones are not among them.
     pub backups: Vec<Backup>,
-    /// Backups that were let go.
+    /// Backups in the trash, oldest first.
+    pub trash: Vec<Trashed>,
+    /// Every backup that was let go: those in the trash, being removed and removed.
     pub released: Vec<Released>,
     /// What is wrong with the history as a whole.
     pub flaws: Vec<Flaw>,
@@ -146,6 +140,8 @@ pub struct Catalog {
     /// Parts of no backup: left by a run that did not come to its end.
     pub orphans: Vec<Listed>,
     pub(crate) chain: Chain,
+    /// The last step of backups that were brought back.
+    pub(crate) returned: BTreeMap<SnapshotId, Release>,
 }
 
 impl Catalog {
@@ -194,14 +190,12 @@ impl Catalog {
         ))
     }
 
-    /// The backup with this id.
+    /// The backup with this id. One in the trash is not among them.
     pub fn get(&self, id: SnapshotId) -> Result<&Backup> {
         self.backups
             .iter()
             .find(|backup| backup.id() == id)
-            .ok_or_else(|| Error::NothingToRestore {
-                reason: format!("no backup {id} of {}", self.cluster),
-            })
+            .ok_or_else(|| self.no_backup(id))
     }
 
     /// The newest backup.
@@ -304,24 +298,26 @@ impl Reading {
         vault: &Vault<Mode>,
         cluster: &ClusterName,
         trust: &Trust,
-    ) -> Result<Vec<Release>> {
+    ) -> Result<Vec<Released>> {
         let releases = (cluster, Folder::Releases);
-        let signed: Vec<Signed<Release>> = self
-            .records(vault, releases, trust, RELEASE_BYTES_MAX)
+        let signed: Vec<(Signed<Release>, Listed)> = self
+            .listed_records(vault, releases, trust, RELEASE_BYTES_MAX)
             .await?;
-        let (mine, others): (Vec<_>, Vec<_>) = signed
-            .into_iter()
-            .map(|one| one.record)
-            .partition(|one| one.cluster == *cluster);
-        self.flaws.extend(others.into_iter().map(|other| {
-            let object = layout::release(cluster, other.link.id);
-            Flaw::new(
-                FlawKind::WrongCluster,
-                object,
-                format!("of cluster {}", other.cluster),
-            )
-        }));
-        Ok(mine)
+        let mut mine = Vec::new();
+        for (Signed { record, .. }, listed) in signed {
+            if record.cluster != *cluster {
+                let detail = format!("of cluster {}", record.cluster);
+                let flaw = Flaw::new(FlawKind::WrongCluster, &listed.name, detail);
+                self.flaws.push(flaw);
+                continue;
+            }
+            mine.push(Released {
+                release: record,
+                stored: listed.modified,
+                is_present: false,
+            });
+        }
+        Ok(release::last_steps(mine))
     }
 
     /// Signed records of a folder; those that cannot be believed are named and left out.
@@ -332,12 +328,26 @@ impl Reading {
         trust: &Trust,
         limit: u64,
     ) -> Result<Vec<Signed<T>>> {
+        let records = self
+            .listed_records(vault, (cluster, folder), trust, limit)
+            .await?;
+        Ok(records.into_iter().map(|(record, _)| record).collect())
+    }
+
+    /// The same, with what the listing says of each.
+    async fn listed_records<T: Record, Mode: Sync>(
+        &mut self,
+        vault: &Vault<Mode>,
+        (cluster, folder): (&ClusterName, Folder),
+        trust: &Trust,
+        limit: u64,
+    ) -> Result<Vec<(Signed<T>, Listed)>> {
         let listed = self.list(vault, &folder.of(cluster)).await?;
         let mut records = Vec::new();
         for (entry, bytes) in fetch(vault, listed, limit).await? {
             let read = bytes.and_then(|bytes| sign::open::<T>(entry.name.as_str(), &bytes, trust));
             match read {
-                Ok(signed) => records.push(signed),
+                Ok(signed) => records.push((signed, entry)),
                 // Without a proof less is proven, which is all that it can do. A pin or a release
                 // that does not count changes what goes.
                 Err(error @ Error::Stranger { .. }) if folder == Folder::Proofs => {
@@ -353,7 +363,7 @@ impl Reading {
         Ok(records)
     }
 
-    fn conclude(self, cluster: &ClusterName, releases: Vec<Release>, beside: Beside) -> Catalog {
+    fn conclude(self, cluster: &ClusterName, steps: Vec<Released>, beside: Beside) -> Catalog {
         let Self {
             mut manifests,
             places,
@@ -361,9 +371,13 @@ impl Reading {
             strangers,
         } = self;
         manifests.sort_by_key(|(signed, _)| signed.record.sequence);
-        let released_links: BTreeMap<Sequence, Link> = releases
+        let (mut released, returned): (Vec<Released>, Vec<Released>) =
+            steps.into_iter().partition(|one| one.release.is_gone());
+        let returned = returned.into_iter().map(|one| one.release);
+        let returned = returned.map(|one| (one.link.id, one)).collect();
+        let released_links: BTreeMap<Sequence, Link> = released
             .iter()
-            .map(|one| (one.link.sequence, one.link.clone()))
+            .map(|one| (one.release.link.sequence, one.release.link.clone()))
             .collect();
         let chain = Chain {
             places,
@@ -371,19 +385,12 @@ impl Reading {
             head: beside.ledger.head.clone(),
         };
         flaws.extend(chain.flaws(cluster));
-        let released: Vec<Released> = releases
-            .into_iter()
-            .map(|release| {
-                let is_present = chain.places.contains_key(&release.link.sequence);
-                Released {
-                    release,
-                    is_present,
-                }
-            })
-            .collect();
-        let gone: BTreeMap<SnapshotId, &Release> = released
+        for one in &mut released {
+            one.is_present = chain.places.contains_key(&one.release.link.sequence);
+        }
+        let gone: BTreeMap<SnapshotId, &Released> = released
             .iter()
-            .map(|one| (one.release.link.id, &one.release))
+            .map(|one| (one.release.link.id, one))
             .collect();
         flaws.extend(put_back(cluster, &manifests, &gone));
         // Bytes of a backup that was let go stay for a while: they are not nobody's.
@@ -391,8 +398,18 @@ impl Reading {
             .iter()
             .map(|(signed, _)| signed.record.id.to_string())
             .collect();
-        manifests.retain(|(signed, _)| !gone.contains_key(&signed.record.id));
-        let backups = backups(cluster, manifests, &beside);
+        let (mut backups, mut trash) = (Vec::new(), Vec::new());
+        for backup in whole(cluster, manifests, &beside) {
+            match gone.get(&backup.id()) {
+                None => backups.push(backup),
+                Some(one) if one.release.is_trashed() => trash.push(Trashed {
+                    backup,
+                    release: one.release.clone(),
+                    stored: one.stored,
+                }),
+                Some(_) => {}
+            }
+        }
         let orphans = beside
             .parts
             .iter()
@@ -403,6 +420,7 @@ impl Reading {
         Catalog {
             cluster,
             backups,
+            trash,
             released,
             flaws,
             strangers,
@@ -411,6 +429,7 @@ impl Reading {
             claim: beside.claim,
             orphans,
             chain,
+            returned,
         }
     }
 }
@@ -419,11 +438,11 @@ impl Reading {
 fn put_back(
     cluster: &ClusterName,
     manifests: &[(Signed<Manifest>, DateTime<Utc>)],
-    gone: &BTreeMap<SnapshotId, &Release>,
+    gone: &BTreeMap<SnapshotId, &Released>,
 ) -> Vec<Flaw> {
     let is_put_back = |(signed, stored): &&(Signed<Manifest>, DateTime<Utc>)| {
         gone.get(&signed.record.id)
-            .is_some_and(|release| *stored > release.at)
+            .is_some_and(|one| *stored > one.stored)
     };
     let flaw = |(signed, _): &(Signed<Manifest>, DateTime<Utc>)| {
         let object = layout::manifest(cluster, signed.record.sequence);
@@ -434,7 +453,7 @@ fn put_back(
 }
 
 /// Manifests with what belongs to them.
-fn backups(
+fn whole(
     cluster: &ClusterName,
     manifests: Vec<(Signed<Manifest>, DateTime<Utc>)>,
     beside: &Beside,

@@ -7,7 +7,8 @@
 //! clusters/NAME/envelopes/ID/N.age                further envelopes, from a rewrap
 //! clusters/NAME/proofs/ID/PROOF.json              what was verified, when, with what evidence
 //! clusters/NAME/pins/ID/N.json                    an operator's wish to keep a backup; last wins
-//! clusters/NAME/releases/ID.json                  written before a backup is removed
+//! clusters/NAME/releases/ID.json                  step 0 of a backup on its way out
+//! clusters/NAME/releases/ID.N.json                step N of it
 //! clusters/NAME/ledger/REVISION-DIGEST.json       revisions observed
 //! clusters/NAME/drills/ID.json                    drill reports
 //! clusters/NAME/claims/GENERATION.json             who writes backups from a generation on
@@ -74,7 +75,7 @@ pub enum Folder {
     Proofs,
     /// Wishes to keep.
     Pins,
-    /// Tombstones.
+    /// Steps of backups that were let go.
     Releases,
     /// Observed revisions.
     Ledger,
@@ -189,9 +190,13 @@ pub(crate) fn pin(cluster: &ClusterName, id: SnapshotId, number: usize) -> Objec
     ))
 }
 
-/// A tombstone.
-pub(crate) fn release(cluster: &ClusterName, id: SnapshotId) -> ObjectName {
-    ObjectName(format!("{}/{id}.json", Folder::Releases.of(cluster)))
+/// A step of a backup on its way out.
+pub(crate) fn release(cluster: &ClusterName, id: SnapshotId, number: u64) -> ObjectName {
+    let folder = Folder::Releases.of(cluster);
+    ObjectName(match number {
+        0 => format!("{folder}/{id}.json"),
+        number => format!("{folder}/{id}.{number:06}.json"),
+    })
 }
 
 /// A ledger record.

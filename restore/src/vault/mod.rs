@@ -12,6 +12,7 @@ pub mod probe;
 mod refusal;
 mod reload;
 mod spec;
+mod trash;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -30,10 +31,11 @@ use crate::flaw::{Flaw, FlawKind};
 use crate::key::Verifier;
 use crate::unique::UniqueId;
 
-pub use catalog::{Backup, Catalog, Released};
+pub use catalog::{Backup, Catalog};
 pub use layout::{Folder, ObjectName};
 pub use listing::Listing;
 pub use spec::{AzureSpec, GcsSpec, RequestChecksum, S3Credentials, S3Spec, VaultSpec};
+pub use trash::{Released, Trashed};
 
 use connect::Place;
 use listing::Lister;

@@ -134,7 +134,7 @@ impl ObjectStore for Mortal {
     }
 }
 
-const IMMORTAL: usize = 1_000_000;
+pub(crate) const IMMORTAL: usize = 1_000_000;
 
 /// A vault with two backups, the older one proven.
 async fn two() -> Bench {
@@ -324,7 +324,7 @@ async fn execute(
         trust: &bench.keys.trust,
         local: None,
         now: minute(30),
-        grace: TimeDelta::zero(),
+        trash_grace: TimeDelta::zero(),
     };
     let pruned = prune::execute_prune(vault, &bench.cluster, plan, options).await?;
     if let Some((id, reason)) = pruned.refused.first() {

@@ -1,5 +1,7 @@
 //! A backup that somebody reads is not removed, whoever prunes and from wherever.
 
+use std::sync::Arc;
+
 use chrono::TimeDelta;
 use holdfast_policies::{Level, SnapshotId};
 use holdfast_restore::in_use::{LEASE, Mark, Reader};
@@ -7,9 +9,11 @@ use holdfast_restore::prune::{PruneOptions, Pruned, execute_prune};
 use holdfast_restore::{
     Error, ErrorKind, Pick, RestoreOptions, RestorePlan, Target, plan_restore, rebuild,
 };
+use object_store::ObjectStore;
 
-use super::bench::{BASIC, Bench, SMALL, minute};
+use super::bench::{BASIC, Bench, SMALL, local_store, minute};
 use super::faults::plan_for;
+use super::trash::NoDelete;
 
 /// Two backups; no rule keeps the first.
 async fn two() -> (Bench, SnapshotId) {
@@ -27,7 +31,7 @@ fn options(bench: &Bench, after: TimeDelta, grace: TimeDelta) -> PruneOptions<'_
         trust: &bench.keys.trust,
         local: None,
         now: minute(30) + after,
-        grace,
+        trash_grace: grace,
     }
 }
 
@@ -83,10 +87,7 @@ async fn a_backup_being_restored_is_kept_whole_and_goes_afterwards() {
     mark.during(work).await;
     assert!(bench.catalog().await.get(first).unwrap().uses.is_empty());
     let pruned = prune(&bench, NOW, NOW).await;
-    assert_eq!(
-        (pruned.released, pruned.removed),
-        (vec![first], vec![first])
-    );
+    assert_eq!((pruned.trashed, pruned.removed), (vec![first], vec![first]));
     assert_eq!(parts_of(&bench, first), 0);
 }
 
@@ -106,17 +107,47 @@ async fn a_reader_that_comes_after_the_plan_is_seen_by_the_prune() {
     )
     .await
     .unwrap();
-    let (id, reason) = pruned.waiting.first().unwrap();
+    let (id, reason) = pruned.held.first().unwrap();
     assert_eq!((*id, reason.as_str()), (first, "in use by a drill"));
-    assert!(pruned.released.is_empty(), "{pruned:?}");
+    assert!(pruned.trashed.is_empty(), "{pruned:?}");
     assert_eq!(bench.verify(first, Level::L1).await.flaws, []);
 }
 
 #[tokio::test]
-async fn a_reader_that_comes_after_the_release_is_refused() {
+async fn a_reader_of_the_trash_holds_its_removal_back_and_can_read_to_the_end() {
     let (bench, first) = two().await;
     let pruned = prune(&bench, NOW, LEASE).await;
-    assert_eq!(pruned.released, [first]);
+    assert_eq!(pruned.trashed, [first]);
+    let plan = plan_of(&bench, first).await;
+    let said = plan.warnings.iter().any(|one| one.contains("in the trash"));
+    assert!(said, "{:?}", plan.warnings);
+    let mark = Mark::set(&bench.vault, &bench.cluster, first, Reader::Restore)
+        .await
+        .unwrap();
+    let work = async {
+        let pruned = prune(&bench, LEASE * 2, LEASE).await;
+        let held = vec![(first, "in use by a restore".to_owned())];
+        assert_eq!((pruned.removed, pruned.held), (vec![], held));
+        restore(&bench, &plan).await;
+    };
+    mark.during(work).await;
+    assert_eq!(prune(&bench, LEASE * 2, LEASE).await.removed, [first]);
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_after_the_removal_began_is_refused() {
+    let (bench, first) = two().await;
+    assert_eq!(prune(&bench, NOW, LEASE).await.trashed, [first]);
+    // Killed right after it said that it removes.
+    let local: Arc<dyn ObjectStore> = Arc::new(NoDelete(local_store(bench.folder.path())));
+    let vault = bench.through(local).await;
+    let plan = plan_for(&bench.catalog().await.facts(minute(30)), 1);
+    let options = options(&bench, LEASE * 2, LEASE);
+    let pruned = execute_prune(&vault, &bench.cluster, &plan, options)
+        .await
+        .unwrap();
+    assert_eq!(pruned.refused.len(), 1, "{pruned:?}");
+    assert!(pruned.refused[0].1.contains("manifests/"), "{pruned:?}");
     let refused = Mark::set(&bench.vault, &bench.cluster, first, Reader::Restore)
         .await
         .unwrap_err();
@@ -132,6 +163,10 @@ async fn a_reader_that_comes_after_the_release_is_refused() {
             .any(|file| file.to_string_lossy().contains("/uses/")),
         "no mark stays behind"
     );
+    let catalog = bench.catalog().await;
+    assert!(catalog.get_named(first).is_err(), "it may be half gone");
+    assert_eq!(prune(&bench, LEASE * 2, LEASE).await.removed, [first]);
+    assert_eq!(parts_of(&bench, first), 0);
 }
 
 /// A host with read-only credentials leaves no mark; the time of grace is for it.
@@ -141,16 +176,16 @@ async fn a_reader_without_a_mark_finishes_within_the_grace() {
     let plan = plan_of(&bench, first).await;
     let whole = parts_of(&bench, first);
     let pruned = prune(&bench, NOW, TimeDelta::minutes(60)).await;
-    assert_eq!((pruned.released, pruned.removed), (vec![first], vec![]));
+    assert_eq!((pruned.trashed, pruned.removed), (vec![first], vec![]));
     let catalog = bench.catalog().await;
     assert!(catalog.get(first).is_err(), "it is not offered any more");
     assert!(catalog.orphans.is_empty(), "its parts are not nobody's");
     assert_eq!(parts_of(&bench, first), whole);
     restore(&bench, &plan).await;
     let pruned = prune(&bench, TimeDelta::minutes(59), TimeDelta::minutes(60)).await;
-    assert_eq!((pruned.finished, pruned.waiting.len()), (vec![], 1));
+    assert_eq!((pruned.removed, pruned.waiting.len()), (vec![], 1));
     let pruned = prune(&bench, TimeDelta::minutes(61), TimeDelta::minutes(60)).await;
-    assert_eq!(pruned.finished, [first]);
+    assert_eq!(pruned.removed, [first]);
     assert_eq!(parts_of(&bench, first), 0);
     assert_eq!(bench.catalog().await.orphans, []);
 }

@@ -8,6 +8,7 @@
 mod backup;
 mod bench;
 mod cluster_source;
+mod consolidating;
 mod copies;
 mod deltas;
 mod etcd_source;
@@ -33,6 +34,7 @@ mod restore;
 #[expect(dead_code, reason = "the tests of the store use more of it")]
 mod small_disk;
 mod tamper;
+mod trash;
 mod vault_faults;
 mod vault_fixture;
 mod waiting;

@@ -29,7 +29,7 @@ fn options(bench: &Bench) -> PruneOptions<'_> {
         trust: &bench.keys.trust,
         local: None,
         now: minute(30),
-        grace: TimeDelta::zero(),
+        trash_grace: TimeDelta::zero(),
     }
 }
 
@@ -42,7 +42,10 @@ async fn what_a_plan_releases_is_gone_whole_and_the_chain_still_holds() {
     let pruned = prune::execute_prune(&bench.vault, &bench.cluster, &plan, options(&bench))
         .await
         .unwrap();
-    assert_eq!(pruned.removed, plan.release);
+    assert_eq!(
+        (&pruned.trashed, &pruned.removed),
+        (&plan.release, &plan.release)
+    );
     let after = bench.catalog().await;
     assert_eq!(after.flaws, []);
     assert_eq!((after.backups.len(), after.released.len()), (1, 2));
@@ -56,7 +59,7 @@ async fn what_a_plan_releases_is_gone_whole_and_the_chain_still_holds() {
                 .any(|id| file.to_string_lossy().contains(&id.to_string()))
         })
         .count();
-    assert_eq!(of_gone, 2, "only the two release records name them");
+    assert_eq!(of_gone, 4, "only their four release records name them");
     let next = bench.backup(BASIC, minute(40)).await;
     assert_eq!(next.manifest.sequence.0, 4);
     assert_eq!(bench.catalog().await.flaws, []);
@@ -237,7 +240,7 @@ async fn a_released_backup_that_comes_back_is_not_offered_and_is_removed_again()
     let pruned = prune::execute_prune(&bench.vault, &bench.cluster, &plan, options(&bench))
         .await
         .unwrap();
-    assert_eq!(pruned.finished, [first.id()]);
+    assert_eq!(pruned.removed, [first.id()]);
     assert_eq!(bench.catalog().await.flaws, []);
 }
 

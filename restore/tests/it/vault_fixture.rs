@@ -96,7 +96,7 @@ async fn make_the_fixture_of_version_1() {
         trust: &bench.keys.trust,
         local: None,
         now: minute(30),
-        grace: TimeDelta::zero(),
+        trash_grace: TimeDelta::zero(),
     };
     prune::execute_prune(&bench.vault, &bench.cluster, &plan, options)
         .await

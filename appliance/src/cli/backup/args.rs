@@ -32,10 +32,30 @@ Examples:
 
 const PRUNE_EXAMPLES: &str = "\
 Examples:
-  holdfast backup prune                      say what would go and why; remove nothing
-  holdfast backup prune --confirm            remove it
+  holdfast backup prune                      say what would go and why; change nothing
+  holdfast backup prune --confirm            do it
 
-The daemon prunes by itself after each newly verified backup.";
+What no rule keeps goes to the trash first and is removed `policies.retention.trash_grace` later;
+until then `holdfast backup undelete` brings it back. The daemon prunes by itself after each newly
+verified backup.";
+
+const UNDELETE_EXAMPLES: &str = "\
+Examples:
+  holdfast backup undelete 01980f3e-... --reason 'needed for the audit'
+
+It comes back pinned, or the rules would let it go again; `holdfast backup pin ID --remove` hands it
+back to them. `holdfast backup list` shows what is in the trash.";
+
+const CONSOLIDATE_EXAMPLES: &str = "\
+Examples:
+  holdfast backup consolidate --dry-run      what would be merged, and how long a restore takes
+  holdfast backup consolidate --if-due       only where a restore would take longer than
+                                             `policies.objective.rto` allows
+  holdfast backup consolidate
+
+The source is not asked: the newest backup and the deltas after it are read from the vault, replayed
+and compared with the HashKV that the source told. What was captured later follows the new backup.
+The age identity is needed.";
 
 const PIN_EXAMPLES: &str = "\
 Examples:
@@ -53,8 +73,12 @@ pub(crate) enum BackupCommand {
     Show(ShowArgs),
     /// Read backups back and raise their proof level
     Verify(VerifyArgs),
-    /// Remove what the retention rules release
+    /// Put what no rule keeps into the trash, and remove what was there long enough
     Prune(PruneArgs),
+    /// Bring a backup back from the trash, pinned
+    Undelete(UndeleteArgs),
+    /// Merge the changes after the newest backup into a new one, from the vault alone
+    Consolidate(ConsolidateArgs),
     /// Keep a backup whatever the rules say
     Pin(PinArgs),
 }
@@ -122,19 +146,51 @@ pub(crate) struct VerifyArgs {
     pub(super) vault: Option<String>,
 }
 
-/// Remove what the retention rules release.
+/// Put what no rule keeps into the trash, and remove what was there long enough.
 #[derive(Debug, Args)]
 #[command(after_help = PRUNE_EXAMPLES)]
 pub(crate) struct PruneArgs {
     /// The source, where there are several
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
-    /// Remove, rather than say what would be removed
+    /// Do it, rather than say what would be done
     #[arg(long)]
     pub(super) confirm: bool,
+    /// Only say what would be done, as without --confirm
+    #[arg(long, conflicts_with = "confirm")]
+    pub(super) dry_run: bool,
     /// Times of backups up to this place of the chain were looked at and are right
     #[arg(long, value_name = "SEQUENCE", value_parser = sequence)]
     pub(super) confirm_times: Option<Sequence>,
+}
+
+/// Bring a backup back from the trash, pinned.
+#[derive(Debug, Args)]
+#[command(after_help = UNDELETE_EXAMPLES)]
+pub(crate) struct UndeleteArgs {
+    /// The backup, by the beginning of its id
+    pub(super) id: String,
+    /// The source, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// Why, for whoever asks later
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub(super) reason: String,
+}
+
+/// Merge the changes after the newest backup into a new one.
+#[derive(Debug, Args)]
+#[command(after_help = CONSOLIDATE_EXAMPLES)]
+pub(crate) struct ConsolidateArgs {
+    /// The source, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// Only where the objective asks for it
+    #[arg(long)]
+    pub(super) if_due: bool,
+    /// Say what would be merged; write nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 /// Keep a backup whatever the rules say.

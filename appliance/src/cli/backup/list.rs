@@ -3,6 +3,8 @@
 use chrono::{DateTime, Utc};
 use comfy_table::{Table, TableStyle};
 use holdfast_policies::{ByteSize, Level, SnapshotId};
+use holdfast_restore::delta::run::{Following, Runs};
+use holdfast_restore::release::Release;
 use holdfast_restore::{Backup, Manifest, Proof};
 use serde::Serialize;
 
@@ -28,11 +30,19 @@ struct BackupLine {
     proven_at: Option<DateTime<Utc>>,
     is_damaged: bool,
     is_pinned: bool,
+    /// The changes captured after it, that a restore replays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Following>,
+    /// Set for one in the trash: until when it can be brought back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trash_until: Option<DateTime<Utc>>,
 }
 
 #[derive(Serialize)]
 struct Listed {
     backups: Vec<BackupLine>,
+    /// In the trash: whole, and brought back by `backup undelete`.
+    trash: Vec<BackupLine>,
     problems: Vec<String>,
 }
 
@@ -41,17 +51,24 @@ pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode,
     let settings = context.settings()?.at_vault(args.vault.as_deref())?;
     let mut shape = Listed {
         backups: Vec::new(),
+        trash: Vec::new(),
         problems: Vec::new(),
     };
+    let grace = settings.policies()?.retention.trash_grace.as_delta();
     for source in settings.sources(args.source.as_deref())? {
-        let catalog = vaults::catalog(&settings, &source.name).await?;
+        let (catalog, runs) = vaults::history(&settings, &source.name).await?;
         let name = source.name.as_str();
-        shape
-            .backups
-            .extend(catalog.backups.iter().rev().map(|one| line_of(name, one)));
-        shape
-            .problems
-            .extend(vaults::problems(&catalog).map(|flaw| format!("{name}: {flaw}")));
+        let newest_first = catalog.backups.iter().rev();
+        let lines = newest_first.map(|one| line_of(name, one, &runs));
+        shape.backups.extend(lines);
+        let trashed = catalog.trash.iter().rev().map(|one| BackupLine {
+            trash_until: Some(one.release.until(grace)),
+            ..line_of(name, &one.backup, &runs)
+        });
+        shape.trash.extend(trashed);
+        let problems = vaults::problems(&catalog).chain(&runs.flaws);
+        let problems = problems.map(|flaw| format!("{name}: {flaw}"));
+        shape.problems.extend(problems);
     }
     context.output.show(&shape, table_of)?;
     let is_damaged = shape.backups.iter().any(|one| one.is_damaged);
@@ -63,7 +80,7 @@ pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode,
 }
 
 /// What a list says of a backup.
-fn line_of(source: &str, backup: &Backup) -> BackupLine {
+fn line_of(source: &str, backup: &Backup, runs: &Runs) -> BackupLine {
     let manifest = &backup.manifest;
     let level = backup.level();
     let proven = backup.proofs.iter().rfind(|proof| proof.level == level);
@@ -80,19 +97,41 @@ fn line_of(source: &str, backup: &Backup) -> BackupLine {
         proven_at: proven.map(|proof| proof.at),
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
+        changes: runs.following(backup),
+        trash_until: None,
     }
 }
 
+/// How far one comes from a backup.
+fn changes_of(following: Option<Following>) -> String {
+    following.map_or(String::new(), |changes| {
+        format!(
+            "{} to {}, {}",
+            changes.deltas,
+            changes.to,
+            moment(changes.until)
+        )
+    })
+}
+
 fn table_of(listed: &Listed) -> String {
-    if listed.backups.is_empty() && listed.problems.is_empty() {
+    if listed.backups.is_empty() && listed.trash.is_empty() && listed.problems.is_empty() {
         return "no backups yet; `holdfast backup now` takes one".to_owned();
     }
     let mut table = Table::new();
     table.load_style(TableStyle::new());
     table.set_header([
-        "ID", "SOURCE", "TAKEN", "REVISION", "KEYS", "STORED", "PROOF", "",
+        "ID",
+        "SOURCE",
+        "TAKEN",
+        "REVISION",
+        "KEYS",
+        "STORED",
+        "PROOF",
+        "CHANGES TO",
+        "",
     ]);
-    for one in &listed.backups {
+    for one in listed.backups.iter().chain(&listed.trash) {
         let level = match (one.level, one.is_damaged) {
             (_, true) => "DAMAGED".to_owned(),
             (Some(level), false) => format!("{level} {}", level.word()),
@@ -106,11 +145,8 @@ fn table_of(listed: &Listed) -> String {
             one.keys.to_string(),
             ByteSize::new(one.stored_bytes).rounded(),
             level,
-            if one.is_pinned {
-                "pinned".to_owned()
-            } else {
-                String::new()
-            },
+            changes_of(one.changes),
+            remark_of(one),
         ]);
     }
     let rows: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
@@ -122,12 +158,27 @@ fn table_of(listed: &Listed) -> String {
     all.join("\n")
 }
 
+/// What else there is to know in a word or two.
+fn remark_of(one: &BackupLine) -> String {
+    let trash = one
+        .trash_until
+        .map(|until| format!("trash until {}", moment(until)));
+    let pinned = one.is_pinned.then(|| "pinned".to_owned());
+    let remarks: Vec<String> = pinned.into_iter().chain(trash).collect();
+    remarks.join(", ")
+}
+
 #[derive(Serialize)]
 struct Shown<'a> {
+    /// Set for one in the trash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trash: Option<&'a Release>,
     level: Option<Level>,
     is_damaged: bool,
     is_pinned: bool,
     observed: DateTime<Utc>,
+    /// The changes captured after it.
+    changes: Option<Following>,
     manifest: &'a Manifest,
     proofs: &'a [Proof],
     flaws: Vec<String>,
@@ -137,13 +188,16 @@ struct Shown<'a> {
 pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?.at_vault(args.vault.as_deref())?;
     let source = settings.source(args.source.as_deref())?;
-    let catalog = vaults::catalog(&settings, &source.name).await?;
+    let (catalog, runs) = vaults::history(&settings, &source.name).await?;
     let backup = vaults::pick(&catalog, args.id.as_deref())?;
+    let trashed = catalog.trashed(backup.id()).ok();
     let shape = Shown {
+        trash: trashed.map(|one| &one.release),
         level: backup.level(),
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
         observed: backup.observed,
+        changes: runs.following(backup),
         manifest: &backup.manifest,
         proofs: &backup.proofs,
         flaws: backup.flaws.iter().map(ToString::to_string).collect(),
@@ -163,6 +217,11 @@ fn text_of(shape: &Shown<'_>) -> String {
         (None, false) => "none".to_owned(),
     };
     let mut rows = manifest_rows(shape.manifest);
+    if let Some(changes) = shape.changes {
+        let (deltas, to, until) = (changes.deltas, changes.to, moment(changes.until));
+        let text = format!("{deltas} deltas after it, to revision {to}, until {until}");
+        rows.push(("changes", text));
+    }
     rows.push(("proof", level));
     rows.extend(shape.proofs.iter().map(|proof| {
         let level = proof
@@ -171,6 +230,10 @@ fn text_of(shape: &Shown<'_>) -> String {
         ("", format!("{level} at {}", moment(proof.at)))
     }));
     rows.extend(shape.flaws.iter().map(|flaw| ("flaw", flaw.clone())));
+    if let Some(release) = shape.trash {
+        let (at, why) = (moment(release.at), release.why());
+        rows.push(("trash", format!("since {at}: {why}")));
+    }
     if shape.is_pinned {
         rows.push(("pinned", "stays whatever the rules say".to_owned()));
     }

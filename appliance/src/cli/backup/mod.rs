@@ -1,10 +1,12 @@
 //! `holdfast backup`: take, list, prove, keep and remove backups.
 
 mod args;
+mod consolidate;
 mod list;
 mod now;
 mod prove;
 mod release;
+mod trash;
 
 pub(crate) use args::BackupCommand;
 
@@ -20,6 +22,8 @@ pub(crate) async fn run(command: &BackupCommand, context: &Context) -> Result<Ex
         BackupCommand::Show(args) => list::show(args, context).await,
         BackupCommand::Verify(args) => prove::run(args, context).await,
         BackupCommand::Prune(args) => release::prune(args, context).await,
+        BackupCommand::Undelete(args) => trash::undelete(args, context).await,
+        BackupCommand::Consolidate(args) => consolidate::run(args, context).await,
         BackupCommand::Pin(args) => release::pin(args, context).await,
     }
 }

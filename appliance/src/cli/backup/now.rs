@@ -75,7 +75,7 @@ async fn take(
     .await
 }
 
-fn text_of(report: &BackupReport) -> String {
+pub(super) fn text_of(report: &BackupReport) -> String {
     let level = report.level.map_or("not proven".to_owned(), |level| {
         format!("{level} ({})", level.word())
     });
@@ -105,7 +105,10 @@ fn text_of(report: &BackupReport) -> String {
         lines.push("  WAITS     on this host: the vault cannot be reached".to_owned());
     }
     if !report.pruned.is_empty() {
-        lines.push(format!("  pruned    {} older backups", report.pruned.len()));
+        lines.push(format!(
+            "  trash     {} older backups were put there",
+            report.pruned.len()
+        ));
     }
     lines.extend(
         report

@@ -1,8 +1,14 @@
 //! `holdfast backup verify`.
 
+use std::collections::BTreeSet;
+
 use holdfast_policies::{Level, SnapshotId};
+use holdfast_restore::delta::Head;
+use holdfast_restore::delta::run::{self, Runs};
 use holdfast_restore::in_use::Reader;
-use holdfast_restore::{Backup, FlawKind, Proof, ReadOnly, Vault, VerifyOptions, proof, verify};
+use holdfast_restore::{
+    Backup, FlawKind, Keys, Proof, ReadOnly, Vault, VerifyOptions, proof, verify,
+};
 use serde::Serialize;
 
 use super::super::dispatch::Context;
@@ -18,7 +24,18 @@ use crate::{keys, vaults};
 struct Verified {
     wanted: Level,
     backups: Vec<VerifiedOne>,
+    deltas: Deltas,
     problems: Vec<String>,
+}
+
+/// The changes after the backups that were verified.
+#[derive(Default, Serialize)]
+struct Deltas {
+    /// Those read back, with every row in them where an identity is here.
+    read: usize,
+    flaws: Vec<String>,
+    #[serde(skip)]
+    is_only_locked: bool,
 }
 
 #[derive(Serialize)]
@@ -61,8 +78,10 @@ pub(super) async fn run(args: &VerifyArgs, context: &Context) -> Result<ExitCode
     let mut shape = Verified {
         wanted: args.level,
         backups: Vec::new(),
+        deltas: Deltas::default(),
         problems: Vec::new(),
     };
+    let wanted: BTreeSet<SnapshotId> = ids.iter().copied().collect();
     for id in ids {
         let now = context.clock.now();
         let options = VerifyOptions {
@@ -81,11 +100,47 @@ pub(super) async fn run(args: &VerifyArgs, context: &Context) -> Result<ExitCode
         shape.backups.push(one_of(proof));
     }
     meter.finish();
-    shape.problems = vaults::problems(&catalog)
-        .map(ToString::to_string)
-        .collect();
+    let runs = vaults::runs_in(&vault, &settings, &catalog, &keys.trust).await?;
+    if args.level > Level::L0 {
+        let verified = catalog.backups.iter();
+        let verified: Vec<&Backup> = verified.filter(|one| wanted.contains(&one.id())).collect();
+        shape.deltas = deltas(&vault, (&runs, &verified), &keys).await?;
+    }
+    let problems = vaults::problems(&catalog).chain(&runs.flaws);
+    shape.problems = problems.map(ToString::to_string).collect();
     context.output.show(&shape, text_of)?;
     Ok(code_of(&shape))
+}
+
+/// Reads back whatever can be replayed onto one of these backups.
+async fn deltas(
+    vault: &Vault<ReadOnly>,
+    (runs, backups): (&Runs, &[&Backup]),
+    keys: &Keys,
+) -> Result<Deltas, Failure> {
+    let is_needed = |head: &&Head| {
+        let record = &head.record;
+        backups.iter().any(|backup| {
+            let manifest = &backup.manifest;
+            manifest.generation == record.generation && manifest.content.revision < record.to
+        })
+    };
+    let heads: Vec<&Head> = runs
+        .runs
+        .iter()
+        .flat_map(|run| &run.deltas)
+        .filter(is_needed)
+        .collect();
+    let flaws = run::verify_each(vault, heads.iter().copied(), keys)
+        .await
+        .or_fail("the changes after the backups were not verified")?;
+    Ok(Deltas {
+        read: heads.len(),
+        is_only_locked: flaws
+            .iter()
+            .all(|flaw| flaw.kind == FlawKind::WrongIdentity),
+        flaws: flaws.iter().map(ToString::to_string).collect(),
+    })
 }
 
 /// Keeps the proof in the vault, where this host may write into it.
@@ -131,7 +186,9 @@ fn one_of(proof: Proof) -> VerifiedOne {
 }
 
 fn code_of(shape: &Verified) -> ExitCode {
-    let is_flawed = shape.backups.iter().any(|one| !one.is_only_locked);
+    let deltas = &shape.deltas;
+    let is_flawed = shape.backups.iter().any(|one| !one.is_only_locked)
+        || !(deltas.flaws.is_empty() || deltas.is_only_locked);
     if is_flawed || !shape.problems.is_empty() {
         return ExitCode::Corrupt;
     }
@@ -139,7 +196,7 @@ fn code_of(shape: &Verified) -> ExitCode {
         .backups
         .iter()
         .any(|one| one.level < Some(shape.wanted));
-    if falls_short {
+    if falls_short || !deltas.flaws.is_empty() {
         ExitCode::Denied
     } else {
         ExitCode::Done
@@ -160,6 +217,15 @@ fn text_of(shape: &Verified) -> String {
         if one.level < Some(shape.wanted) {
             lines.extend(one.notes.iter().map(|note| format!("  note: {note}")));
         }
+    }
+    if shape.deltas.read > 0 {
+        let (read, flaws) = (shape.deltas.read, &shape.deltas.flaws);
+        let verdict = match flaws.len() {
+            0 => "every one is whole".to_owned(),
+            count => format!("{count} are not whole"),
+        };
+        lines.push(format!("deltas: {read} read back, {verdict}"));
+        lines.extend(flaws.iter().map(|flaw| format!("  flaw: {flaw}")));
     }
     lines.extend(
         shape

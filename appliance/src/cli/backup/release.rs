@@ -1,22 +1,56 @@
 //! `holdfast backup prune` and `pin`.
 
-use holdfast_policies::RetentionPlan;
+use chrono::{DateTime, TimeDelta, Utc};
+use holdfast_policies::{RetentionPlan, SnapshotId};
+use holdfast_restore::Catalog;
 use holdfast_restore::pin::{self, Pin};
-use holdfast_restore::prune::Pruned;
+use holdfast_restore::prune::{Pruned, Removal, removals};
 use serde::Serialize;
 
 use super::super::dispatch::Context;
 use super::args::{PinArgs, PruneArgs};
 use crate::exit_code::ExitCode;
 use crate::failure::{Failure, OrFail as _};
-use crate::jobs::prune as job;
+use crate::health::moment;
+use crate::jobs::prune::{self as job, DeltasDue};
 use crate::{keys, vaults};
 
 #[derive(Serialize)]
 struct PruneShape {
     is_dry_run: bool,
+    /// The first step: what goes to the trash.
     plan: RetentionPlan,
+    /// What goes there now can be brought back until then.
+    undo_until: DateTime<Utc>,
+    /// The second step: what becomes of what was in the trash before.
+    trash: Vec<InTrash>,
+    /// Changes that no backup in the vault can be followed by.
+    deltas: Vec<DeltasDue>,
     outcome: Option<Pruned>,
+    /// How many objects of such changes were removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deltas_removed: Option<u64>,
+}
+
+/// What becomes of the changes between backups, for a person.
+fn delta_lines(shape: &PruneShape) -> Vec<String> {
+    let line = |due: &DeltasDue| {
+        let (count, generation, through) = (due.deltas, due.generation, due.through);
+        format!(
+            "deltas: {count} of generation {generation}, up to number {through}, follow no backup \
+             in the vault"
+        )
+    };
+    let removed = shape.deltas_removed.filter(|count| *count > 0);
+    let removed = removed.map(|count| format!("{count} objects of deltas removed"));
+    shape.deltas.iter().map(line).chain(removed).collect()
+}
+
+#[derive(Serialize)]
+struct InTrash {
+    id: SnapshotId,
+    why: String,
+    removal: Removal,
 }
 
 /// Says what would go, or lets it go.
@@ -24,48 +58,87 @@ pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCod
     let settings = context.settings()?;
     let source = settings.source(args.source.as_deref())?;
     let now = context.clock.now();
-    let catalog = vaults::catalog(&settings, &source.name).await?;
+    let (catalog, runs) = vaults::history(&settings, &source.name).await?;
     let plan = job::plan_confirmed(&settings, &catalog, now, args.confirm_times)?;
-    let outcome = if args.confirm {
+    let grace = settings.policies()?.retention.trash_grace.as_delta();
+    let (mut outcome, mut deltas_removed) = (None, None);
+    if args.confirm {
         let signer = keys::signer(&settings)?;
         let vault = vaults::write(&settings, &signer, now).await?;
-        Some(job::carry_out(&settings, &vault, &source.name, &plan, (&signer, now)).await?)
-    } else {
-        None
-    };
+        let (name, by) = (&source.name, (&signer, now));
+        outcome = Some(job::carry_out(&settings, &vault, name, &plan, by).await?);
+        deltas_removed = Some(job::release_deltas(&settings, &vault, name, by).await?);
+    }
     let shape = PruneShape {
         is_dry_run: !args.confirm,
         plan,
+        undo_until: now + grace,
+        trash: in_trash(&catalog, now, grace),
+        deltas: job::deltas_due(&catalog, &runs),
         outcome,
+        deltas_removed,
     };
-    context.output.show(&shape, |shape| {
-        let mut lines = vec![shape.plan.to_string()];
-        match &shape.outcome {
-            None if shape.plan.release.is_empty() => {}
-            None => lines.push("nothing was removed: give --confirm to do it".to_owned()),
-            Some(done) => {
-                lines.push(format!(
-                    "{} let go, {} removed from the vault",
-                    done.released.len(),
-                    done.removed.len() + done.finished.len()
-                ));
-                let waiting = done.waiting.iter();
-                lines.extend(waiting.map(|(id, why)| format!("{id}: {why}")));
-                lines.extend(
-                    done.refused
-                        .iter()
-                        .map(|(id, why)| format!("{id} stays: {why}")),
-                );
-            }
-        }
-        lines.join("\n")
-    })?;
-    let is_refused = shape.outcome.is_some_and(|done| !done.refused.is_empty());
+    context.output.show(&shape, text_of)?;
+    let is_refused = shape
+        .outcome
+        .is_some_and(|done| !done.refused.is_empty() || !done.left.is_empty());
     Ok(if is_refused {
         ExitCode::Denied
     } else {
         ExitCode::Done
     })
+}
+
+fn in_trash(catalog: &Catalog, now: DateTime<Utc>, grace: TimeDelta) -> Vec<InTrash> {
+    let decided = removals(catalog, now, grace).into_iter();
+    decided
+        .map(|(id, removal)| InTrash {
+            id,
+            why: catalog
+                .trashed(id)
+                .map_or(String::new(), |one| one.release.why().to_owned()),
+            removal,
+        })
+        .collect()
+}
+
+fn text_of(shape: &PruneShape) -> String {
+    let mut lines = vec![shape.plan.to_string()];
+    lines.extend(shape.trash.iter().map(|one| {
+        let what = match &one.removal {
+            Removal::Due => "its time is over, removed by this step".to_owned(),
+            Removal::Waits(until) => format!("can be brought back until {}", moment(*until)),
+            Removal::Held(why) => format!("its time is over, held back: {why}"),
+        };
+        format!("{} in the trash ({}): {what}", one.id, one.why)
+    }));
+    lines.extend(delta_lines(shape));
+    let Some(done) = &shape.outcome else {
+        let due = shape.trash.iter();
+        let due = due.filter(|one| one.removal == Removal::Due).count();
+        let going = shape.plan.release.len();
+        if going + due > 0 {
+            lines.push(format!(
+                "nothing was changed; --confirm puts {going} into the trash (to be brought back \
+                 until {}) and removes {due} from it for good",
+                moment(shape.undo_until)
+            ));
+        } else if !shape.deltas.is_empty() {
+            lines.push("nothing was changed; --confirm removes the deltas".to_owned());
+        }
+        return lines.join("\n");
+    };
+    lines.push(format!(
+        "{} put into the trash, {} removed from the vault for good",
+        done.trashed.len(),
+        done.removed.len()
+    ));
+    let held = done.held.iter();
+    lines.extend(held.map(|(id, why)| format!("{id} is held back: {why}")));
+    let refused = done.refused.iter();
+    lines.extend(refused.map(|(id, why)| format!("{id} stays: {why}")));
+    lines.extend(done.left.iter().map(|why| format!("left: {why}")));
+    lines.join("\n")
 }
 
 /// Pins a backup, or lets it go again.

@@ -62,6 +62,9 @@ pub(super) fn restores<'a>(
             "--bump-revision".to_owned(),
             plan.bump.to_string(),
         ];
+        if plan.replay.is_some() {
+            words.extend(["--revision".to_owned(), plan.revision.to_string()]);
+        }
         if !plan.mark_compacted {
             words.push("--mark-compacted=false".to_owned());
         }

@@ -93,8 +93,9 @@ fn ours(folder: &Path, server: &Server, s3: Option<&S3>) -> Result<(Took, f64, T
         "policies.backup.verify=L0",
     ])?;
     let report: Value = serde_json::from_slice(&report)?;
-    let stored = report[0]["stored_bytes"]
-        .as_u64()
+    let stored = report
+        .pointer("/0/stored_bytes")
+        .and_then(Value::as_u64)
         .context("no stored_bytes")?;
     let (proven, _) = run(&["backup", "now"])?;
     Ok((took, mib(stored)?, proven))
@@ -175,10 +176,10 @@ fn by_hand(peers: &Peers, server: &Server, folder: &Path, table: &mut String) ->
             mib(fs::metadata(&sealed)?.len())?,
         )?;
     } else {
-        let _ = writeln!(
+        writeln!(
             table,
             "| by hand: save, zstd, age | zstd is not there | | |"
-        );
+        )?;
     }
     let vault = path("restic");
     let restic = |words: &[&str]| -> Result<Command> {

@@ -58,7 +58,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Init(args) => init::run(args, &context),
         Command::Run(args) => run::run(args, &context).await,
         Command::Status(args) => status::run(args, &context).await,
-        Command::Backup(command) => backup::run(command, &context).await,
+        Command::Backup(command) => Box::pin(backup::run(command, &context)).await,
         Command::Restore(args) => restore::run(args, &context).await,
         Command::Drill(command) => Box::pin(drill::run(command, &context)).await,
         Command::Vault(command) => vault::run(command, &context).await,

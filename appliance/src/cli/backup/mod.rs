@@ -23,7 +23,7 @@ pub(crate) async fn run(command: &BackupCommand, context: &Context) -> Result<Ex
         BackupCommand::Verify(args) => prove::run(args, context).await,
         BackupCommand::Prune(args) => release::prune(args, context).await,
         BackupCommand::Undelete(args) => trash::undelete(args, context).await,
-        BackupCommand::Consolidate(args) => consolidate::run(args, context).await,
+        BackupCommand::Consolidate(args) => Box::pin(consolidate::run(args, context)).await,
         BackupCommand::Pin(args) => release::pin(args, context).await,
     }
 }

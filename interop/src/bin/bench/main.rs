@@ -1,6 +1,6 @@
 //! Ours and real etcd in turn, on the same machine, with etcd's own load generator: a table of
-//! ratios. Only ratios are comparable between machines. Run it by `cargo xtask bench`; `--backup MIB`
-//! compares sealed backups with the ways by hand instead.
+//! ratios. Only ratios are comparable between machines. Run it by `cargo xtask bench`; with
+//! `--backup MIB` it compares sealed backups with the ways by hand instead.
 
 use std::path::PathBuf;
 

@@ -21,6 +21,7 @@ use crate::config::Settings;
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::jobs::board::Board;
+use crate::jobs::capture::Tallies;
 use crate::jobs::{self, Doors, Shop, acceptance, turn};
 use crate::stores::{RunningStore, lost};
 use crate::{evidence, keys};
@@ -59,7 +60,14 @@ impl Daemon {
             );
         }
         // Fail closed before anything is served.
-        keys::recipients(&settings)?;
+        let tried = keys::prove(&settings)?.unwrap_or_default();
+        for one in tried.iter().filter(|one| !one.is_proven) {
+            let recipient = one.fingerprint.as_str();
+            tracing::warn!(
+                recipient,
+                "unproven: no identity here opens what is sealed to it"
+            );
+        }
         keys::signer(&settings)?;
         let is_successor = lost::check(&settings, accept_new_cluster).await?;
         // Before the store serves: whoever finds that up finds the daemon too. What is asked
@@ -91,7 +99,7 @@ impl Daemon {
         context: &Context,
     ) -> Result<(), Failure> {
         let settings = Arc::new(settings);
-        let board = Board::default();
+        let (board, tallies) = (Board::default(), Tallies::default());
         let (told, seen) = watch::channel(Vec::new());
         let (refresh, asked) = watch::channel(());
         let member = self.store.as_ref().map(RunningStore::member);
@@ -101,6 +109,7 @@ impl Daemon {
         if settings.config.appliance.admin.enabled {
             let shared = Shared {
                 board: board.clone(),
+                tallies: tallies.clone(),
                 evidence: seen,
                 turn: turn.clone(),
                 member: member.clone(),
@@ -126,6 +135,7 @@ impl Daemon {
             member: member.clone(),
             turn,
             board: board.clone(),
+            tallies,
             refresh,
             stored: watch::Sender::new(()),
             rehearsing: tokio::sync::Mutex::default(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::Objective;
+use holdfast_restore::delta::run::Known as KnownDeltas;
 use holdfast_restore::waiting::Waiting;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -37,12 +38,14 @@ pub(crate) async fn keep(
 ) -> Result<(), Failure> {
     let objective = settings.policies()?.objective;
     let mut known = Known::new();
+    let mut deltas: BTreeMap<String, KnownDeltas> = BTreeMap::new();
     loop {
         let mut all = Vec::new();
         for source in &settings.config.restore.sources {
+            let deltas = deltas.entry(source.name.to_string()).or_default();
             let read = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                read = read(&settings, source, &clock) => read,
+                read = read(&settings, source, &clock, deltas) => read,
             };
             let now = clock.now();
             let read = read.map(|status| status.with_tries(&board.failing(), now));
@@ -59,8 +62,13 @@ pub(crate) async fn keep(
     }
 }
 
-async fn read(settings: &Settings, source: &Source, clock: &Clock) -> Result<SourceStatus, String> {
-    let reading = health::gather(settings, source, clock.now());
+async fn read(
+    settings: &Settings,
+    source: &Source,
+    clock: &Clock,
+    deltas: &mut KnownDeltas,
+) -> Result<SourceStatus, String> {
+    let reading = health::gather(settings, source, clock.now(), deltas);
     match tokio::time::timeout(READ_TIMEOUT, reading).await {
         Ok(Ok(status)) => Ok(status),
         Ok(Err(failure)) => Err(failure.line()),

@@ -1,23 +1,36 @@
 //! How a source stands, from what is in its vault: freshness is never what the process believes.
 
+mod capture;
+
 use std::fmt;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_policies::objective::{BackupPoint, DrillPoint};
+use holdfast_policies::retention::Removal;
 use holdfast_policies::{
     ByteSize, Evidence, Level, Objective, ObjectiveStatus, Schedule, SnapshotId,
 };
+use holdfast_restore::delta::run::{Known, Runs};
+use holdfast_restore::prune::removals;
 use holdfast_restore::waiting::Waiting;
 use holdfast_restore::{Backup, Catalog, ReadOnly, Trust, Vault};
 use serde::Serialize;
 
+use crate::alarms::{Alarm, AlarmName};
 use crate::config::{FIRST, Settings, Source};
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::jobs::board::{Failing, label};
 use crate::jobs::drill::{self, DrillWords};
+use crate::jobs::prune_log::PruneLog;
 use crate::jobs::turn::Turn;
 use crate::vaults::copies::CopyStatus;
 use crate::{jobs, keys, vaults};
+
+/// How long after its time a backup may be in the trash before somebody is told: prunes come after
+/// backups.
+const OVERDUE: TimeDelta = TimeDelta::days(1);
+
+pub(crate) use capture::CaptureStatus;
 
 /// A backup in a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,6 +79,13 @@ pub(crate) struct SourceStatus {
     /// The schedules of both, where there are any.
     #[serde(skip)]
     pub(crate) schedules: [Option<String>; 2],
+    /// What somebody must be told.
+    pub(crate) alarms: Vec<Alarm>,
+    /// Backups in the trash.
+    pub(crate) trash: usize,
+    /// How capture stands, where changes are or were captured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) capture: Option<CaptureStatus>,
     /// What in the vault needs a person's eye.
     pub(crate) problems: Vec<String>,
     /// Whose turn it is to work, as this host's daemon says; `None` where it has nobody beside it
@@ -93,6 +113,9 @@ impl SourceStatus {
             next_backup: None,
             next_drill: None,
             schedules: [None, None],
+            alarms: Vec::new(),
+            trash: 0,
+            capture: None,
             problems: Vec::new(),
             turn: None,
         }
@@ -143,6 +166,9 @@ impl SourceStatus {
         failure: &str,
     ) -> Self {
         self.objectives = objective.judge(&self.evidence, now);
+        if let Some(capture) = &mut self.capture {
+            capture.age(now);
+        }
         let since = self.read.map_or(
             "it has never been read by this process".to_owned(),
             |read| format!("it was last read at {}", moment(read)),
@@ -153,11 +179,13 @@ impl SourceStatus {
     }
 }
 
-/// Reads the vault and judges the objectives of one source.
+/// Reads the vault and judges the objectives of one source. `known`: what was read before, where
+/// it is read again and again.
 pub(crate) async fn gather(
     settings: &Settings,
     source: &Source,
     now: DateTime<Utc>,
+    known: &mut Known,
 ) -> Result<SourceStatus, Failure> {
     let policies = settings.policies()?;
     let trust = match keys::trust(settings) {
@@ -167,14 +195,18 @@ pub(crate) async fn gather(
         Err(failure) => return Err(failure),
     };
     let mut copies = Vec::new();
-    let (catalog, drills) = match read(settings, source, &trust).await {
+    let (catalog, drills, runs) = match read(settings, source, &trust).await {
         Ok((vault, catalog)) => {
             let reports = drill::reports(&vault, &source.name, &trust).await?;
+            let runs = vaults::runs_again(&vault, settings, &catalog, &trust, known).await?;
             copies = vaults::copies::statuses(settings, (&vault, &catalog)).await;
-            (Some(catalog), reports.iter().map(DrillWords::of).collect())
+            let drills = reports.iter().map(DrillWords::of).collect();
+            (Some(catalog), drills, runs)
         }
         // No vault yet is an answer: there is no evidence at all.
-        Err(failure) if failure.name() == ErrorName::NoBackup => (None, Vec::new()),
+        Err(failure) if failure.name() == ErrorName::NoBackup => {
+            (None, Vec::new(), Runs::default())
+        }
         Err(failure) => return Err(failure),
     };
     let mut problems = match &catalog {
@@ -183,7 +215,22 @@ pub(crate) async fn gather(
     };
     problems.extend(problems_of(&copies, now));
     let waiting = jobs::waiting::look(settings, source, &trust).await?;
-    let evidence = evidence(catalog.as_ref(), &drills, policies.objective.rpo_level);
+    problems.extend(runs.flaws.iter().map(ToString::to_string));
+    let level = policies.objective.rpo_level;
+    let captured = catalog
+        .as_ref()
+        .and_then(|catalog| capture::point(catalog, &runs, level));
+    let evidence = Evidence {
+        captured,
+        ..evidence(catalog.as_ref(), &drills, level)
+    };
+    let capture = CaptureStatus::of(&policies, &runs, captured, now);
+    let mut alarms = alarms(settings, source, catalog.as_ref(), now)?;
+    alarms.extend(
+        capture
+            .iter()
+            .flat_map(|capture| capture.alarms(source.name.as_str(), &policies, now)),
+    );
     let invalid = "the schedule cannot be used";
     let next = |schedule: &Option<Schedule>, last: Option<DateTime<Utc>>| {
         let schedule = schedule.as_ref()?;
@@ -210,6 +257,9 @@ pub(crate) async fn gather(
         next_drill: next(&drill, last_drill),
         schedules: [backup, drill].map(|one| one.map(|schedule| schedule.to_string())),
         last_drill: drills.into_iter().next(),
+        trash: catalog.as_ref().map_or(0, |catalog| catalog.trash.len()),
+        capture,
+        alarms,
         problems,
         turn: None,
         evidence,
@@ -236,6 +286,7 @@ fn evidence(catalog: Option<&Catalog>, drills: &[DrillWords], level: Level) -> E
     Evidence {
         newest: newest_at(level),
         newest_proven: newest_at(Level::L3),
+        captured: None,
         source: None,
         last_drill: drills.first().map(drill_point),
         last_passed: drills.iter().find(|one| one.is_passed()).map(drill_point),
@@ -278,6 +329,35 @@ async fn missing(settings: &Settings) -> Vec<String> {
 fn problems_of(copies: &[CopyStatus], now: DateTime<Utc>) -> Vec<String> {
     let problems = copies.iter().filter_map(|copy| copy.problem(now));
     problems.collect()
+}
+
+/// What this host's prunes came to, and what the vault shows of those of any host: a backup whose
+/// time in the trash was over a day ago, that nothing holds back, and that is still there.
+fn alarms(
+    settings: &Settings,
+    source: &Source,
+    catalog: Option<&Catalog>,
+    now: DateTime<Utc>,
+) -> Result<Vec<Alarm>, Failure> {
+    let mut alarms = PruneLog::read(settings, &source.name).alarms();
+    let Some(catalog) = catalog else {
+        return Ok(alarms);
+    };
+    let grace = settings.policies()?.retention.trash_grace.as_delta();
+    let decided = removals(catalog, (now - OVERDUE, None), grace).into_iter();
+    let overdue: Vec<_> = decided
+        .filter(|(_, removal)| *removal == Removal::Due)
+        .collect();
+    let is_told = alarms.iter().any(|one| one.name == AlarmName::PruneFailed);
+    if let (Some((id, _)), false) = (overdue.first(), is_told) {
+        let text = format!(
+            "{} backups should have left the trash more than a day ago and are still there, {id} \
+             among them: `holdfast backup prune` says what keeps them",
+            overdue.len()
+        );
+        alarms.push(Alarm::new(AlarmName::PruneFailed, text));
+    }
+    Ok(alarms)
 }
 
 fn problems(catalog: &Catalog) -> Vec<String> {
@@ -333,11 +413,22 @@ impl fmt::Display for SourceStatus {
             "  newest backup     {}",
             or_none(self.newest.as_ref().map(ToString::to_string))
         )?;
+        if let Some(capture) = &self.capture {
+            writeln!(f, "  changes           {capture}")?;
+        }
         let proven = self.newest_proven.as_ref().map(ToString::to_string);
         writeln!(f, "  newest proven     {}", or_none(proven))?;
         let drill = self.last_drill.as_ref().map(DrillWords::line);
         writeln!(f, "  last drill        {}", or_none(drill))?;
-        writeln!(f, "  backups           {} in the vault", self.backups)?;
+        let trash = match self.trash {
+            0 => String::new(),
+            count => format!(", {count} in the trash"),
+        };
+        writeln!(
+            f,
+            "  backups           {} in the vault{trash}",
+            self.backups
+        )?;
         if let Some(waiting) = &self.waiting {
             let bytes = ByteSize::new(waiting.bytes).rounded();
             let since = waiting.since.map_or(String::new(), moment);
@@ -363,6 +454,9 @@ impl fmt::Display for SourceStatus {
             planned(self.next_backup, backup)
         )?;
         write!(f, "  next drill        {}", planned(self.next_drill, drill))?;
+        for alarm in &self.alarms {
+            write!(f, "\n  ALARM             {alarm}")?;
+        }
         for problem in &self.problems {
             write!(f, "\n  PROBLEM           {problem}")?;
         }

@@ -8,6 +8,7 @@ use holdfast_policies::EncryptionRule;
 use holdfast_restore::key::{
     Identities, Keys, Recipient, Signer, Trust, Verifier, generate_identity, load_recipients,
 };
+use holdfast_restore::{RoundTrip, round_trip};
 
 use crate::config::Settings;
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -192,7 +193,8 @@ pub(crate) fn restoring_with(
         ))
         .map_err(|failure| {
             failure.next(
-                "name the file that holds the age identity: AGE-SECRET-KEY-1... or an ssh key",
+                "name the file that holds the identity: AGE-SECRET-KEY-1..., AGE-PLUGIN-... or an \
+                 ssh private key without a passphrase",
             )
         })?;
     Ok(Keys {
@@ -250,6 +252,18 @@ fn named_recipients(settings: &Settings, rule: &EncryptionRule) -> Result<Vec<Re
         .because(&error)
     })?;
     Ok(all)
+}
+
+/// For whom backups are sealed, each tried: a recipient whose identity is here must open what is
+/// sealed to it. `None` only where the configuration says `none` in so many words.
+pub(crate) fn prove(settings: &Settings) -> Result<Option<Vec<RoundTrip>>, Failure> {
+    let Some(recipients) = recipients(settings)? else {
+        return Ok(None);
+    };
+    let identities = identities(settings)?;
+    round_trip(&recipients, identities.as_ref())
+        .or_fail("backups sealed with these settings could not be opened")
+        .map(Some)
 }
 
 /// Makes `dir` and its parents, readable by nobody else.

@@ -1,6 +1,7 @@
 //! The `holdfast` command: read the command line, do what it says, say how it went.
 
 mod admin;
+mod alarms;
 mod cli;
 mod clock;
 mod config;

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_restore::Recipient;
 use holdfast_restore::source::{EtcdSpec, SourceSpec};
 
 use crate::config::{DrillTarget, Settings};
@@ -15,6 +14,7 @@ pub(crate) fn wrong(settings: &Settings) -> Vec<String> {
     let mut wrong = missing_files(settings);
     let lines = [
         keys_in_use(settings).err(),
+        sealing(settings).err(),
         can_drill(settings).err(),
         stores::check(settings).err(),
     ];
@@ -38,26 +38,43 @@ pub(crate) fn notes(settings: &Settings) -> Vec<String> {
     else {
         return Vec::new();
     };
-    let Some(identities) = identities else {
-        return vec![format!(
-            "there is no age identity at {}: backups are proven to L0 only here, nothing can \
+    let mut notes = Vec::new();
+    let quantum = sealed_for.iter().filter(|one| one.is_post_quantum());
+    notes.extend(quantum.map(|one| {
+        format!(
+            "{} is post-quantum and what it opens is not: the parts of a backup are sealed with \
+             X25519, so that a quantum computer needs none of the recipients",
+            one.fingerprint()
+        )
+    }));
+    let file = settings.identity_file();
+    let file = file.display();
+    let Some(_) = identities else {
+        notes.push(format!(
+            "there is no age identity at {file}: backups are proven to L0 only here, nothing can \
              be rehearsed (`policies.drill.schedule: null` leaves it to another host), and nothing \
-             is pruned unless `policies.retention.count_from` is L0",
-            settings.identity_file().display()
-        )];
+             is pruned unless `policies.retention.count_from` is L0"
+        ));
+        return notes;
     };
-    let opens = |one: &Recipient| {
-        let mut ours = identities.recipients().iter();
-        ours.any(|own| own.text() == one.text())
+    let Ok(Some(tried)) = keys::prove(settings) else {
+        return notes;
     };
-    if sealed_for.iter().any(opens) {
-        return Vec::new();
+    if tried.iter().all(|one| !one.is_proven) {
+        notes.push(format!(
+            "the identity {file} opens nothing that is sealed with these settings: its recipient is \
+             not in `policies.encryption`, so backups are proven to L0 only here"
+        ));
+        return notes;
     }
-    vec![format!(
-        "the identity {} opens nothing that is sealed with these settings: its recipient is not in \
-         `policies.encryption`, so backups are proven to L0 only here",
-        settings.identity_file().display()
-    )]
+    let unproven = tried.iter().filter(|one| !one.is_proven);
+    notes.extend(unproven.map(|one| {
+        format!(
+            "{} is unproven: its identity is not here, so nothing shows that anybody has it",
+            one.fingerprint
+        )
+    }));
+    notes
 }
 
 /// Whether a drill can be begun at all: a rehearsal that this host cannot make says nothing about
@@ -92,6 +109,14 @@ fn keys_in_use(settings: &Settings) -> Result<(), Failure> {
         keys::trusted(text)?;
     }
     keys::identities(settings).map(drop)
+}
+
+/// What backups are sealed with, tried; keys that are made at the first start are not there yet.
+fn sealing(settings: &Settings) -> Result<(), Failure> {
+    if settings.makes_keys() && !settings.identity_file().exists() {
+        return Ok(());
+    }
+    keys::prove(settings).map(drop)
 }
 
 /// Every file that the settings name and that is not there.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use holdfast_restore::delta::Followed;
+use holdfast_restore::follow::{FollowedBundled, FollowedEtcd};
 use holdfast_restore::source::{EtcdSource, EtcdSpec, Overflow, Source, SourceSpec};
 
 use crate::config::{self, Settings};
@@ -19,12 +21,7 @@ pub(crate) fn open(
     member: Option<&RunningMember>,
 ) -> Result<Box<dyn Source>, Failure> {
     match (&source.kind, member) {
-        (SourceSpec::Etcd(spec), _) => {
-            let spec = resolved(settings, EtcdSpec::clone(spec));
-            let opened = EtcdSource::new(spec)
-                .or_fail(format!("the source `{}` cannot be used", source.name))?;
-            Ok(Box::new(opened))
-        }
+        (SourceSpec::Etcd(spec), _) => Ok(Box::new(etcd(settings, source, spec)?)),
         (SourceSpec::Bundled, Some(member)) => {
             let overflow = Overflow {
                 work_dir: work_dir(settings)?,
@@ -34,6 +31,34 @@ pub(crate) fn open(
         }
         (SourceSpec::Bundled, None) => Err(not_running(source)),
     }
+}
+
+/// Makes `source` ready to be followed. `cluster_id`: the cluster it must still be.
+pub(crate) fn follow(
+    settings: &Settings,
+    source: &config::Source,
+    member: Option<&RunningMember>,
+    cluster_id: Option<String>,
+) -> Result<Box<dyn Followed>, Failure> {
+    match (&source.kind, member) {
+        (SourceSpec::Etcd(spec), _) => {
+            let etcd = etcd(settings, source, spec)?;
+            Ok(Box::new(FollowedEtcd::new(etcd, cluster_id)))
+        }
+        (SourceSpec::Bundled, Some(member)) => {
+            Ok(Box::new(FollowedBundled::new(member.itself(), cluster_id)))
+        }
+        (SourceSpec::Bundled, None) => Err(not_running(source)),
+    }
+}
+
+fn etcd(
+    settings: &Settings,
+    source: &config::Source,
+    spec: &EtcdSpec,
+) -> Result<EtcdSource, Failure> {
+    EtcdSource::new(resolved(settings, spec.clone()))
+        .or_fail(format!("the source `{}` cannot be used", source.name))
 }
 
 /// The bundled store can only be read by the daemon that runs it.

@@ -137,16 +137,21 @@ impl RunningMember {
         self.member.confirm_lead(term).await
     }
 
-    /// The store as a source of backups: a healthy follower of its cluster, else itself.
-    pub(crate) fn source(&self, overflow: Overflow) -> Result<Box<dyn Source>, Failure> {
+    /// This member alone as a source.
+    pub(crate) fn itself(&self) -> BundledSource {
         let status = self.member.status();
-        let source = BundledSource::new(
+        BundledSource::new(
             Arc::clone(self.member.state()),
             status.cluster_id.0,
             status.member_id.0,
             VERSION,
-        );
-        let source = source.with_overflow(overflow);
+        )
+    }
+
+    /// The store as a source of backups: a healthy follower of its cluster, else itself.
+    pub(crate) fn source(&self, overflow: Overflow) -> Result<Box<dyn Source>, Failure> {
+        let status = self.member.status();
+        let source = self.itself().with_overflow(overflow);
         let members = self.member.state().members();
         let others = members.iter().filter(|one| one.id != status.member_id.0);
         let mut others = others.filter(|one| !one.client_urls.is_empty());

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, SnapshotId};
-use holdfast_restore::delta::run::{self, Runs};
+use holdfast_restore::delta::run::{self, Known, Runs};
 use holdfast_restore::in_use::{Mark, Reader};
 use holdfast_restore::ledger::{self, Ledger};
 use holdfast_restore::{
@@ -202,7 +202,19 @@ pub(crate) async fn runs_in<Mode: Sync>(
     catalog: &Catalog,
     trust: &Trust,
 ) -> Result<Runs, Failure> {
-    run::survey(vault, catalog, trust).await.or_fail(format!(
+    runs_again(vault, settings, catalog, trust, &mut Known::default()).await
+}
+
+/// The same for whoever looks again and again.
+pub(crate) async fn runs_again<Mode: Sync>(
+    vault: &Vault<Mode>,
+    settings: &Settings,
+    catalog: &Catalog,
+    trust: &Trust,
+    known: &mut Known,
+) -> Result<Runs, Failure> {
+    let surveyed = run::survey_again(vault, catalog, trust, known).await;
+    surveyed.or_fail(format!(
         "the changes of `{}` in {} cannot be listed",
         catalog.cluster,
         settings.vault().location()

@@ -22,6 +22,9 @@ const BRIDGE: &str = "10.99.0.1/24";
 const NEEDED: &str = "unshare --net --mount --pid --fork --mount-proc \
      sh -c 'ip netns list && ip link add br0 type bridge && nft add table inet seen'";
 
+/// The programs among it.
+const PROGRAMS: [&str; 3] = ["unshare", "ip", "nft"];
+
 /// Where a test runs.
 #[derive(Debug)]
 pub enum Place {
@@ -35,13 +38,25 @@ pub enum Place {
 /// of the machine is not touched, and whatever the test leaves ends with it.
 ///
 /// # Errors
-/// When it fails there; what it printed is part of the error.
+/// When it fails there; what it printed is part of the error. Also when a program for it is missing
+/// and `CI=true`: there a skipped test is a failure, unless the machine refuses what it needs.
 pub fn enter(peers: &Peers, name: &str) -> Result<Place> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(Place::Inside);
     }
     let refused = run::run(Command::new("sh").args(["-c", NEEDED]))?;
     if refused.code != 0 {
+        let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        let missing: Vec<&str> = PROGRAMS
+            .into_iter()
+            .filter(|program| Command::new(program).arg("-V").output().is_err())
+            .collect();
+        // What a machine refuses nobody can install; what it lacks CI does.
+        ensure!(
+            !is_ci || missing.is_empty(),
+            "{} missing: the tests of hosts cannot run, install nftables, iproute2 and util-linux",
+            missing.join(", ")
+        );
         say(&format!(
             "SKIPPED: no network namespaces with nftables: {}",
             refused.stderr.trim()
@@ -103,6 +118,18 @@ pub fn make_bridge() -> Result<()> {
     sh("mount -t tmpfs none /run")?;
     sh("ip link set lo up && ip link add br0 type bridge && ip link set br0 up")?;
     sh(&format!("ip addr add {BRIDGE} dev br0")).map(drop)
+}
+
+/// Asks 127.0.0.1 for names; once, inside, with no bridge.
+///
+/// # Errors
+/// When the machine refuses.
+pub fn ask_loopback_for_names() -> Result<()> {
+    // A file of memory over the machine's, which other namespaces keep seeing.
+    sh("ip link set lo up && mount -t tmpfs none /run \
+        && echo nameserver 127.0.0.1 > /run/resolv.conf \
+        && mount --bind /run/resolv.conf /etc/resolv.conf")
+    .map(drop)
 }
 
 /// Makes the host of a member.

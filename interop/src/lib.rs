@@ -15,6 +15,7 @@ pub mod holdfast;
 pub mod hosts;
 pub mod http;
 pub mod mesh;
+pub mod names;
 pub mod peers;
 pub mod ports;
 pub mod process;

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteSize, Generation, Level, Sequence, SnapshotId};
+use crate::{ByteSize, Generation, Level, Pool, Sequence, SnapshotId};
 
 /// One backup of a vault, as its catalog sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub struct BackupFact {
     pub id: SnapshotId,
     /// The run of backups it belongs to.
     pub generation: Generation,
+    /// What it was taken for.
+    #[serde(default)]
+    pub pool: Pool,
     /// Its position in the chain. This, and not a time, says which backup is newer.
     pub sequence: Sequence,
     /// When its content was read, by the clock of the host that took it (from the manifest).

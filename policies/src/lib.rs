@@ -13,14 +13,17 @@ pub mod objective;
 pub mod retention;
 pub mod schedule;
 
+mod capture;
 mod encryption;
 mod error;
 mod facts;
 mod id;
 mod level;
 mod policy;
+mod pool;
 mod span;
 
+pub use capture::CapturePolicy;
 pub use encryption::{EncryptionRule, RECIPIENTS_MAX};
 pub use error::Error;
 pub use facts::BackupFact;
@@ -30,9 +33,10 @@ pub use id::{
 pub use level::Level;
 pub use objective::{Evidence, Objective, ObjectiveStatus, Rpo, Rto, Standing};
 pub use policy::{BackupPolicy, DrillPolicy, PolicyOptions};
+pub use pool::Pool;
 pub use retention::{
-    Decision, DeltaFact, KeepReason, Listing, Refusal, ReleaseReason, RetentionInput,
-    RetentionPlan, RetentionPolicy, Verdict, released_deltas,
+    Decision, DeltaFact, KeepReason, KeepRules, Listing, PruneRun, Refusal, ReleaseReason,
+    RetentionInput, RetentionPlan, RetentionPolicy, Verdict, has_no_effect, released_deltas,
 };
 pub use schedule::{MissedRun, RunDecision, RunState, Schedule, TimeZone};
 pub use span::{ByteSize, Span};

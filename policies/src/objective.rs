@@ -55,6 +55,15 @@ pub struct BackupPoint {
     pub level: Level,
 }
 
+/// Until when the changes after a usable backup are in the vault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CapturedPoint {
+    /// By then the source had nothing newer.
+    pub time: DateTime<Utc>,
+    /// The newest revision captured.
+    pub revision: i64,
+}
+
 /// A drill as far as objectives need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DrillPoint {
@@ -75,6 +84,9 @@ pub struct Evidence {
     pub newest: Option<BackupPoint>,
     /// The newest usable backup at L3 or more.
     pub newest_proven: Option<BackupPoint>,
+    /// How far the changes go that follow a usable backup at [`Objective::rpo_level`] or more,
+    /// without anything missing between them.
+    pub captured: Option<CapturedPoint>,
     /// The highest revision of the source known, and when it was seen.
     pub source: Option<(i64, DateTime<Utc>)>,
     /// The newest drill, whatever its outcome.
@@ -158,18 +170,26 @@ impl Objective {
             return Judgement::new(objective, None, because);
         };
         // Nothing was written after the backup: as of that look at the source, nothing is lost.
-        let (known_at, word) = match evidence.source {
-            Some((revision, seen)) if revision <= newest.revision && seen > newest.time => {
-                (seen, "nothing was written since, as seen")
+        let (known_at, word, what, revision) = match (evidence.source, evidence.captured) {
+            (Some((revision, seen)), _) if revision <= newest.revision && seen > newest.time => {
+                let word = "nothing was written since, as seen";
+                (seen, word, "newest backup", newest.revision)
             }
-            _ => (newest.time, "the newest backup was read"),
+            (_, Some(captured)) if captured.time > newest.time => {
+                let word = "the newest changes were captured";
+                (captured.time, word, "newest delta", captured.revision)
+            }
+            _ => {
+                let word = "the newest backup was read";
+                (newest.time, word, "newest backup", newest.revision)
+            }
         };
         match age(known_at, now) {
             Some(age) => {
-                let because = format!("{word} {} ago (revision {})", Coarse(age), newest.revision);
+                let because = format!("{word} {} ago (revision {revision})", Coarse(age));
                 Judgement::new(objective, Some(age), because)
             }
-            None => Judgement::new(objective, None, clock_text("newest backup", known_at, now)),
+            None => Judgement::new(objective, None, clock_text(what, known_at, now)),
         }
     }
 
@@ -255,7 +275,9 @@ impl fmt::Display for Judgement {
 
 fn revisions_at_risk(evidence: &Evidence) -> Option<u64> {
     let (source, _) = evidence.source?;
+    let captured = evidence.captured.map_or(0, |captured| captured.revision);
     let saved = evidence.newest.map_or(0, |newest| newest.revision);
+    let saved = saved.max(captured);
     u64::try_from(source.saturating_sub(saved).max(0)).ok()
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{MissedRun, Schedule, TimeZone};
-use crate::{EncryptionRule, Error, Level, Objective, RetentionPolicy, Span};
+use crate::{CapturePolicy, EncryptionRule, Error, Level, Objective, RetentionPolicy, Span};
 
 /// Everything that decides what happens when, and what is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,9 @@ pub struct PolicyOptions {
     /// When backups are taken and how far each is verified.
     #[serde(default)]
     pub backup: BackupPolicy,
+    /// Whether the changes between backups are captured.
+    #[serde(default)]
+    pub capture: CapturePolicy,
     /// When restores are rehearsed.
     #[serde(default)]
     pub drill: DrillPolicy,
@@ -100,6 +103,7 @@ impl PolicyOptions {
         Self {
             encryption,
             backup: BackupPolicy::default(),
+            capture: CapturePolicy::default(),
             drill: DrillPolicy::default(),
             retention: RetentionPolicy::default(),
             objective: Objective::default(),
@@ -110,6 +114,7 @@ impl PolicyOptions {
     pub fn check(&self) -> Result<(), Error> {
         self.encryption.check()?;
         self.backup.schedule()?;
+        self.capture.check()?;
         self.drill.schedule()?;
         self.retention.check()?;
         self.objective.check()?;
@@ -180,7 +185,10 @@ impl PolicyOptions {
         let (what, gap) = if objective.rpo_level > self.backup.verify {
             ("drills", drills)
         } else {
-            ("backups", backups)
+            match self.capture.every() {
+                Some(every) => ("captured changes", Some(every)),
+                None => ("backups", backups),
+            }
         };
         let mut remarks = Vec::new();
         let mut judge = |name: &str, what: &str, gap: Option<Span>, wanted: Option<Span>| {
@@ -217,6 +225,11 @@ mod tests {
             short[0].starts_with("backups are up to 1h apart"),
             "{short:?}"
         );
+        let captured = remarks(|policy| {
+            policy.objective.rpo = Some(crate::Rpo(Span::from_secs(600)));
+            policy.capture = CapturePolicy::Every(Span::from_secs(10));
+        });
+        assert_eq!(captured, [""; 0]);
         let proven = remarks(|policy| policy.objective.rpo_level = Level::L3);
         assert!(
             proven[0].starts_with("drills are up to 7d apart"),

@@ -12,11 +12,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use holdfast_policies::{ClusterName, Generation, Sequence};
+use holdfast_policies::{ClusterName, Generation, Pool, Sequence};
 
-use crate::claim::Claim;
 use crate::error::{Error, Result, Successor};
-use crate::key::{Signer, Trust, Verifier};
+use crate::key::{Signer, Trust};
 use crate::ledger::{self, Ledger, Observation, Reason};
 use crate::manifest::{Link, Manifest};
 use crate::office::Office;
@@ -41,6 +40,8 @@ pub struct CaptureOptions {
     /// The generation to write. `None`: that of the newest backup, or the first. Lower than the
     /// newest backup's: this writer was replaced, and is refused.
     pub generation: Option<Generation>,
+    /// What the backup is taken for.
+    pub pool: Pool,
     /// What must still be held when the manifest is written.
     pub office: Option<Arc<dyn Office>>,
     /// Go on when the source is another cluster than before. Begins the next generation.
@@ -65,6 +66,7 @@ impl CaptureOptions {
             now,
             trust: Trust::default(),
             generation: None,
+            pool: Pool::default(),
             office: None,
             accept_new_cluster: false,
             read_back: ReadBack::default(),
@@ -223,18 +225,7 @@ fn successor(catalog: &Catalog, ours: Generation) -> Option<Successor> {
             key: newest.by.fingerprint(),
         });
     }
-    claim.map(|(claim, by)| claimed(claim, by))
-}
-
-/// Somebody who took over and has no backup yet.
-fn claimed(claim: &Claim, by: &Verifier) -> Successor {
-    Successor {
-        generation: claim.generation,
-        id: None,
-        started: claim.at,
-        writer: claim.writer.clone(),
-        key: by.fingerprint(),
-    }
+    claim.map(|(claim, by)| claim.successor(by))
 }
 
 impl attempt::Run<'_> {

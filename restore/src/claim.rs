@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use holdfast_policies::{ClusterName, Generation};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Successor};
 use crate::flaw::{Flaw, FlawKind};
 use crate::key::{Signer, Trust, Verifier};
 use crate::sign::{self, Record, Signed};
@@ -48,6 +48,19 @@ pub struct Claim {
     pub at: DateTime<Utc>,
     /// The program that claimed it.
     pub writer: String,
+}
+
+impl Claim {
+    /// The claimant as one who took over and has no backup yet.
+    pub(crate) fn successor(&self, by: &Verifier) -> Successor {
+        Successor {
+            generation: self.generation,
+            id: None,
+            started: self.at,
+            writer: self.writer.clone(),
+            key: by.fingerprint(),
+        }
+    }
 }
 
 impl Record for Claim {
@@ -94,6 +107,28 @@ pub(crate) async fn newest<Mode>(
         flaws.push(Flaw::new(kind.0, &entry.name, kind.1));
     }
     Ok((None, flaws))
+}
+
+/// Refuses when `ours` is not the newest generation claimed any more.
+pub async fn confirm<Mode>(
+    vault: &Vault<Mode>,
+    cluster: &ClusterName,
+    ours: Generation,
+    trust: &Trust,
+) -> Result<()> {
+    let listed = vault.list(&Folder::Claims.of(cluster)).await?;
+    let own = layout::claim(cluster, ours);
+    if listed.last().is_none_or(|last| last.name <= own) {
+        return Ok(());
+    }
+    match newest(vault, cluster, trust).await?.0 {
+        Some((claim, by)) if claim.generation > ours => Err(Error::Replaced {
+            cluster: cluster.clone(),
+            ours,
+            successor: Box::new(claim.successor(&by)),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Claims the generation after the newest in `catalog`, for all backups of one process.

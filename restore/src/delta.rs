@@ -5,6 +5,7 @@
 //! record, the first the backup it builds on: a run of deltas cannot be cut, swapped or mixed
 //! without a trace. What is known without an identity is in the record, keys and values are not.
 
+pub mod gap;
 pub mod release;
 pub mod rows;
 pub mod run;
@@ -24,7 +25,7 @@ use crate::part::{self, PartRecord};
 use crate::seal::{Encryption, PartKey, Sealer};
 use crate::sign::{self, Record, Signed};
 
-pub use session::{Followed, Session, SessionOptions, Stored};
+pub use session::{Fence, Followed, Session, SessionOptions, Stored};
 pub use writer::RunWriter;
 
 /// Version of the format.

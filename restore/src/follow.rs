@@ -21,7 +21,7 @@ use crate::delta::rows::Builder;
 use crate::error::{Error, Result};
 use crate::manifest::SourceRecord;
 
-pub use bundled::BundledFeed;
+pub use bundled::{BundledFeed, FollowedBundled};
 pub use watch::{FollowedEtcd, WatchFeed};
 
 /// A delta is cut early when its payload has so many bytes.

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use holdfast_policies::{ClusterName, Generation, Sequence, SnapshotId};
+use holdfast_policies::{ClusterName, Generation, Pool, Sequence, SnapshotId};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -19,7 +19,7 @@ use crate::sign::{self, Record, Signed};
 pub const MANIFEST_BYTES_MAX: u64 = 24 * 1024 * 1024;
 
 /// Version of the format.
-pub const MANIFEST_VERSION: u64 = 1;
+pub const MANIFEST_VERSION: u64 = 2;
 
 /// One backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Manifest {
     pub cluster: ClusterName,
     /// The run of backups it belongs to.
     pub generation: Generation,
+    /// What it was taken for. Version 1 did not say: its schedule.
+    #[serde(default)]
+    pub pool: Pool,
     /// Its place in the chain; also its object's name.
     pub sequence: Sequence,
     /// The backup before it, `None` for the first of a vault.

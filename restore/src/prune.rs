@@ -10,7 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use holdfast_policies::{ClusterName, Level, RetentionPlan, SnapshotId, Verdict};
+use holdfast_policies::retention::{self, Removal, TrashFact, best_level, needed_by};
+use holdfast_policies::{BackupFact, ClusterName, RetentionPlan, SnapshotId, Verdict};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ use crate::in_use;
 use crate::key::{Signer, Trust};
 use crate::ledger::{self, Ledger, RECORDS_KEPT};
 use crate::release::{Release, Step};
-use crate::vault::{Backup, Catalog, Folder, ReadWrite, Trashed, Vault, layout};
+use crate::vault::{Catalog, Folder, ReadWrite, Trashed, Vault, layout};
 
 /// Who prunes and when.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +32,8 @@ pub struct PruneOptions<'a> {
     pub local: Option<&'a Ledger>,
     /// The time to write into the records.
     pub now: DateTime<Utc>,
+    /// The vault's own clock at the same time: nothing goes before its time is over by that too.
+    pub vault_now: Option<DateTime<Utc>>,
     /// How long what is let go stays in the trash. With nothing it is removed at once: it cannot
     /// be brought back, and a reader that cannot mark what it reads may lose it.
     pub trash_grace: TimeDelta,
@@ -45,6 +48,8 @@ pub struct Pruned {
     pub removed: Vec<SnapshotId>,
     /// Backups in the trash, and until when they can be brought back for certain.
     pub waiting: Vec<(SnapshotId, DateTime<Utc>)>,
+    /// Backups whose time in the trash is over and that an object lock holds until then.
+    pub deferred: Vec<(SnapshotId, DateTime<Utc>)>,
     /// Backups that would go and are held back for now, with the reason.
     pub held: Vec<(SnapshotId, String)>,
     /// Backups that could not be let go or removed (a missing permission), with the reason.
@@ -53,52 +58,22 @@ pub struct Pruned {
     pub left: Vec<String>,
 }
 
-/// What a prune does with what is in the trash.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Removal {
-    /// Its time is over.
-    Due,
-    /// It can be brought back until then.
-    Waits(DateTime<Utc>),
-    /// Its time is over, and yet it stays for now, for this reason.
-    Held(String),
-}
-
-/// Decides what becomes of each backup in the trash at `now`. Pure. `grace` is for those that were
-/// let go by version 1 of the format, which does not say until when.
+/// Decides what becomes of each backup in the trash by our clock and the vault's. Pure. `grace` is
+/// for those that were let go by version 1 of the format, which does not say until when.
 pub fn removals(
     catalog: &Catalog,
-    now: DateTime<Utc>,
+    (now, vault_now): (DateTime<Utc>, Option<DateTime<Utc>>),
     grace: TimeDelta,
 ) -> Vec<(SnapshotId, Removal)> {
-    let best_left = best_level(catalog.backups.iter());
-    let decide = |trashed: &Trashed| {
-        let backup = &trashed.backup;
-        let until = trashed.release.until(grace);
-        let removal = if until > now {
-            Removal::Waits(until)
-        } else if backup.is_pinned {
-            Removal::Held("pinned".to_owned())
-        } else if let Some(reader) = backup.reader(now) {
-            Removal::Held(format!("in use by a {reader}"))
-        } else if best_level(std::iter::once(backup)) > best_left {
-            Removal::Held("nothing outside the trash is as well proven".to_owned())
-        } else {
-            Removal::Due
-        };
-        (backup.id(), removal)
+    let fact = |one: &Trashed| TrashFact {
+        backup: one.backup.fact(now),
+        at: one.release.at,
+        until: one.release.until(grace),
+        stored: one.stored,
+        locked_until: None,
     };
-    catalog.trash.iter().map(decide).collect()
-}
-
-/// The best proof that any of them stands at; all that were restored are alike. `None`: none is
-/// sound.
-fn best_level<'a>(backups: impl Iterator<Item = &'a Backup>) -> Option<Level> {
-    let sound = backups.filter(|backup| !backup.is_damaged());
-    sound
-        .filter_map(|one| one.level().min(Some(Level::L3)))
-        .max()
+    let trash: Vec<TrashFact> = catalog.trash.iter().map(fact).collect();
+    retention::removals(&catalog.facts(now), &trash, (now, vault_now))
 }
 
 /// Puts what `plan` releases into the trash, and removes what was there long enough and is not
@@ -111,11 +86,11 @@ pub async fn execute_prune(
     options: PruneOptions<'_>,
 ) -> Result<Pruned> {
     let mut catalog = Catalog::load(vault, cluster, options.trust, options.local).await?;
-    check(&catalog, plan)?;
+    check(&catalog, plan, options.now)?;
     let mut pruned = Pruned::default();
     for id in &plan.release {
-        if let Some(reader) = catalog.get(*id)?.reader(options.now) {
-            pruned.held.push((*id, format!("in use by a {reader}")));
+        if let Some(why) = obstacle(&catalog, *id, options.now)? {
+            pruned.held.push((*id, why));
             continue;
         }
         match to_trash(vault, &mut catalog, (*id, plan), options).await {
@@ -123,10 +98,12 @@ pub async fn execute_prune(
             Err(error) => pruned.refused.push((*id, error.to_string())),
         }
     }
-    let decided = removals(&catalog, options.now, options.trash_grace);
+    let clocks = (options.now, options.vault_now);
+    let decided = removals(&catalog, clocks, options.trash_grace);
     for (id, removal) in decided {
         match removal {
             Removal::Waits(until) => pruned.waiting.push((id, until)),
+            Removal::Locked(until) => pruned.deferred.push((id, until)),
             Removal::Held(why) => pruned.held.push((id, why)),
             Removal::Due => {
                 let ended = match begin_removal(vault, &catalog, id, options).await {
@@ -167,7 +144,7 @@ impl Pruned {
 }
 
 /// The rules that hold whatever the plan says.
-fn check(catalog: &Catalog, plan: &RetentionPlan) -> Result<()> {
+fn check(catalog: &Catalog, plan: &RetentionPlan, now: DateTime<Utc>) -> Result<()> {
     let refuse = |reason: String| Err(Error::Refused { reason });
     let release: BTreeSet<SnapshotId> = plan.release.iter().copied().collect();
     let decided: BTreeSet<SnapshotId> = plan.decisions.iter().map(|one| one.id).collect();
@@ -190,16 +167,29 @@ fn check(catalog: &Catalog, plan: &RetentionPlan) -> Result<()> {
     if release.is_empty() {
         return Ok(());
     }
-    let Some(best) = best_level(catalog.backups.iter()) else {
+    let facts = catalog.facts(now);
+    let Some(best) = best_level(&facts) else {
         return refuse("no sound backup is in the vault".to_owned());
     };
-    let stay = catalog.backups.iter();
-    if best_level(stay.filter(|one| !release.contains(&one.id()))) < Some(best) {
+    let stay: Vec<BackupFact> = facts
+        .into_iter()
+        .filter(|one| !release.contains(&one.id))
+        .collect();
+    if best_level(&stay) < Some(best) {
         return refuse(format!(
             "the plan would remove the last backup proven to {best}"
         ));
     }
     Ok(())
+}
+
+/// Why a backup that the plan lets go stays for now: a reader came, or what needs it is there.
+fn obstacle(catalog: &Catalog, id: SnapshotId, now: DateTime<Utc>) -> Result<Option<String>> {
+    if let Some(reader) = catalog.get(id)?.reader(now) {
+        return Ok(Some(format!("in use by a {reader}")));
+    }
+    let dependent = needed_by(&catalog.facts(now), id);
+    Ok(dependent.map(|other| format!("needed by {other}")))
 }
 
 /// Puts a backup into the trash, in the vault and in what is known of it.
@@ -221,7 +211,7 @@ async fn to_trash(
     catalog.trash.push(Trashed {
         backup,
         release,
-        stored: options.now,
+        stored: options.vault_now.unwrap_or(options.now),
     });
     Ok(())
 }

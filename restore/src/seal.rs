@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
-use crate::key::{Identities, Recipient};
+use crate::key::{Identities, Recipient, within_patience};
 
 /// Largest envelope read, in bytes; one recipient takes about 200.
 pub const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
@@ -76,10 +76,7 @@ impl Sealer {
         let identity = age::x25519::Identity::generate();
         let public = identity.to_public();
         let secret = identity.to_string();
-        let envelope = seal_bytes(
-            recipients.iter().map(Recipient::as_age),
-            secret.expose_secret().as_bytes(),
-        )?;
+        let envelope = seal_to(recipients, secret.expose_secret().as_bytes())?;
         let encryption = Encryption::Age {
             backup_recipient: public.to_string(),
             recipients: recipients
@@ -99,10 +96,7 @@ impl Sealer {
             });
         };
         let secret = identity.to_string();
-        seal_bytes(
-            recipients.iter().map(Recipient::as_age),
-            secret.expose_secret().as_bytes(),
-        )
+        seal_to(recipients, secret.expose_secret().as_bytes())
     }
 }
 
@@ -238,16 +232,68 @@ impl std::fmt::Debug for PartKey {
     }
 }
 
-fn seal_bytes<'a>(
-    recipients: impl Iterator<Item = &'a dyn age::Recipient>,
-    content: &[u8],
-) -> Result<Vec<u8>> {
-    let encryptor = age::Encryptor::with_recipients(recipients).map_err(seal)?;
-    let mut sealed = Vec::new();
-    let mut writer = encryptor.wrap_output(&mut sealed).map_err(seal)?;
-    writer.write_all(content).map_err(seal)?;
-    writer.finish().map_err(seal)?;
+/// An age file of `content`, which is small, for these recipients.
+pub(crate) fn seal_to(recipients: &[Recipient], content: &[u8]) -> Result<Vec<u8>> {
+    let uses_plugins = recipients.iter().any(|one| one.plugin().is_some());
+    let (recipients, content) = (recipients.to_vec(), Zeroizing::new(content.to_vec()));
+    let sealed = within_patience(uses_plugins, move || {
+        let wrappers: Vec<Box<dyn age::Recipient>> = recipients
+            .iter()
+            .map(Recipient::as_age)
+            .collect::<Result<_>>()?;
+        let each = wrappers.iter().map(AsRef::as_ref);
+        let encryptor = age::Encryptor::with_recipients(each).map_err(refusal)?;
+        let mut sealed = Vec::new();
+        let mut writer = encryptor.wrap_output(&mut sealed).map_err(seal)?;
+        writer.write_all(&content).map_err(seal)?;
+        writer.finish().map_err(seal)?;
+        Ok(sealed)
+    })?;
+    check_envelope_size(&sealed)?;
     Ok(sealed)
+}
+
+/// The content of a small age file.
+pub(crate) fn open_sealed(
+    object: &str,
+    sealed: &[u8],
+    identities: &Identities,
+) -> Result<Zeroizing<Vec<u8>>> {
+    check_envelope_size(sealed)?;
+    let uses_plugins = !identities.plugins().is_empty();
+    let (object, sealed, identities) = (object.to_owned(), sealed.to_vec(), identities.clone());
+    within_patience(uses_plugins, move || {
+        let refused = |reason: String| Error::Decrypt {
+            object: object.clone(),
+            reason,
+        };
+        let decryptor = age::Decryptor::new_buffered(sealed.as_slice())
+            .map_err(|error| refused(error.to_string()))?;
+        let mut reader = match decryptor.decrypt(identities.as_age()) {
+            Ok(reader) => reader,
+            Err(age::DecryptError::NoMatchingKeys) => {
+                return Err(Error::NoMatchingIdentity {
+                    recipients: Vec::new(),
+                });
+            }
+            Err(other) => return Err(refused(other.to_string())),
+        };
+        let mut content = Zeroizing::new(Vec::new());
+        reader
+            .read_to_end(&mut content)
+            .map_err(|error| refused(error.to_string()))?;
+        Ok(content)
+    })
+}
+
+fn check_envelope_size(sealed: &[u8]) -> Result<()> {
+    if sealed.len() <= ENVELOPE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::TooLarge {
+        object: "envelope".to_owned(),
+        limit: u64::try_from(ENVELOPE_BYTES_MAX).unwrap_or(u64::MAX),
+    })
 }
 
 fn open_envelope(
@@ -255,40 +301,29 @@ fn open_envelope(
     identities: &Identities,
     backup_recipient: &str,
 ) -> Result<age::x25519::Identity> {
-    let refused = |reason: String| Error::Decrypt {
+    let refused = |reason: &str| Error::Decrypt {
         object: "envelope".to_owned(),
-        reason,
+        reason: reason.to_owned(),
     };
-    if sealed.len() > ENVELOPE_BYTES_MAX {
-        let limit = u64::try_from(ENVELOPE_BYTES_MAX).unwrap_or(u64::MAX);
-        return Err(Error::TooLarge {
-            object: "envelope".to_owned(),
-            limit,
-        });
-    }
-    let decryptor =
-        age::Decryptor::new_buffered(sealed).map_err(|error| refused(error.to_string()))?;
-    let mut reader = match decryptor.decrypt(identities.as_age()) {
-        Ok(reader) => reader,
-        Err(age::DecryptError::NoMatchingKeys) => {
-            return Err(Error::NoMatchingIdentity {
-                recipients: Vec::new(),
-            });
-        }
-        Err(other) => return Err(refused(other.to_string())),
-    };
-    let mut secret = Zeroizing::new(String::new());
-    reader
-        .read_to_string(&mut secret)
-        .map_err(|error| refused(error.to_string()))?;
-    let identity: age::x25519::Identity = secret
-        .trim()
-        .parse()
-        .map_err(|reason: &str| refused(reason.to_owned()))?;
+    let secret = open_sealed("envelope", sealed, identities)?;
+    let secret = std::str::from_utf8(&secret).map_err(|_reason| refused("holds no key"))?;
+    let identity: age::x25519::Identity = secret.trim().parse().map_err(refused)?;
     if identity.to_public().to_string() != backup_recipient {
-        return Err(refused("holds another backup's key".to_owned()));
+        return Err(refused("holds another backup's key"));
     }
     Ok(identity)
+}
+
+/// Why age will not seal to these recipients together.
+fn refusal(error: age::EncryptError) -> Error {
+    match error {
+        age::EncryptError::IncompatibleRecipients { .. } => Error::Seal {
+            reason: "these recipients exclude each other: post-quantum ones must not stand beside \
+                     others, which would give away what they protect"
+                .to_owned(),
+        },
+        other => seal(other),
+    }
 }
 
 fn seal(error: impl std::fmt::Display) -> Error {

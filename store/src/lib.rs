@@ -7,6 +7,7 @@ pub mod bolt;
 pub mod command;
 pub mod consensus;
 pub mod datadir;
+mod deadline;
 mod dns;
 pub mod error;
 pub mod etcd_file;

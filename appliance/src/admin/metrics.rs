@@ -1,6 +1,8 @@
 //! The metrics of the appliance, in one list. Gauges about backups come from the vault, counters
 //! from this process.
 
+mod delta;
+
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
@@ -12,10 +14,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::alarms::AlarmName;
 use crate::health::SourceStatus;
 use crate::jobs::board::{JobName, JobState};
+use crate::jobs::capture::Tally;
 use crate::jobs::turn::Turn;
 use crate::vaults::copies::{CopyState, CopyStatus};
+use delta::DeltaMetrics;
 
 /// The form `render` writes.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -35,6 +40,12 @@ struct ByObjective {
 struct ByCopy {
     source: String,
     vault: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByAlarm {
+    source: String,
+    alarm: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -81,7 +92,7 @@ const LAST_BACKUP: Described = gauge(
 const RPO: Described = gauge(
     "holdfast_appliance_rpo_seconds",
     "seconds",
-    "What would be lost: the age of that backup when it was last judged, once a minute",
+    "What would be lost: the age of that backup, or of the newest change captured after it, when it was last judged, once a minute",
 );
 
 const RTO: Described = gauge(
@@ -142,6 +153,21 @@ const PROBLEMS: Described = gauge(
     "holdfast_appliance_vault_problems",
     "problems",
     "Things in the vault that need a person's eye; `holdfast status` names them",
+);
+
+const ALARM: Described = Described {
+    labels: "source, alarm",
+    ..gauge(
+        "holdfast_appliance_alarm",
+        "0 or 1",
+        "1 while the alarm is on: `prune_failed` (backups that should go could not be removed), `retention_no_effect` (they are let go and the vault does not shrink), `clock_disagreement` (retention refuses, since clocks or times of backups disagree), `capture_gap` (changes between two backups were not captured), `capture_stalled` (none has come to the vault for too long); `holdfast status` says more",
+    )
+};
+
+const TRASH: Described = gauge(
+    "holdfast_appliance_trash_backups",
+    "backups",
+    "Backups in the trash: let go, whole, and not removed yet",
 );
 
 const RUNS: Described = Described {
@@ -212,7 +238,7 @@ const WAITING_BYTES: Described = gauge(
 );
 
 /// Every metric of the appliance.
-pub(crate) const METRICS: [Described; 19] = [
+pub(crate) const METRICS: [Described; 21] = [
     LAST_BACKUP,
     RPO,
     RTO,
@@ -224,6 +250,8 @@ pub(crate) const METRICS: [Described; 19] = [
     BACKUPS,
     REVISION,
     PROBLEMS,
+    ALARM,
+    TRASH,
     RUNS,
     ACTIVE,
     COPY_BEHIND,
@@ -259,10 +287,14 @@ pub(crate) fn reference() -> String {
             metric.name, metric.kind, metric.unit, metric.labels, metric.help
         )
     };
-    METRICS
-        .iter()
-        .map(row)
+    all()
+        .map(|one| row(&one))
         .fold(head.to_owned(), |page, row| page + &row)
+}
+
+/// Those above and those of continuous capture.
+fn all() -> impl Iterator<Item = Described> {
+    METRICS.into_iter().chain(delta::METRICS)
 }
 
 /// Every metric of the appliance.
@@ -276,6 +308,8 @@ struct Metrics {
     backups: Family<BySource, Whole>,
     revision: Family<BySource, Whole>,
     problems: Family<BySource, Whole>,
+    alarms: Family<ByAlarm, Whole>,
+    trash: Family<BySource, Whole>,
     evidence: Family<BySource, Seconds>,
     missed: Family<ByObjective, Whole>,
     wanted: Family<ByObjective, Seconds>,
@@ -284,6 +318,7 @@ struct Metrics {
     waiting: Family<BySource, Whole>,
     waiting_bytes: Family<BySource, Whole>,
     copies: Copies,
+    delta: DeltaMetrics,
 }
 
 /// How each copy stands.
@@ -336,15 +371,19 @@ impl Metrics {
         to.register(BACKUPS.name, BACKUPS.help, self.backups.clone());
         to.register(REVISION.name, REVISION.help, self.revision.clone());
         to.register(PROBLEMS.name, PROBLEMS.help, self.problems.clone());
+        to.register(ALARM.name, ALARM.help, self.alarms.clone());
+        to.register(TRASH.name, TRASH.help, self.trash.clone());
         to.register(RUNS.name, RUNS.help, self.runs.clone());
         to.register(ACTIVE.name, ACTIVE.help, self.active.clone());
         to.register(WAITING.name, WAITING.help, self.waiting.clone());
         let bytes = self.waiting_bytes.clone();
         to.register(WAITING_BYTES.name, WAITING_BYTES.help, bytes);
         self.copies.register(to);
+        self.delta.register(to);
     }
 
     fn set_source(&self, status: &SourceStatus) {
+        self.delta.set_source(status);
         let label = || BySource {
             source: status.source.clone(),
         };
@@ -396,6 +435,15 @@ impl Metrics {
         self.problems
             .get_or_create(&label())
             .set(count(status.problems.len()));
+        self.trash.get_or_create(&label()).set(count(status.trash));
+        for name in AlarmName::ALL {
+            let label = ByAlarm {
+                source: status.source.clone(),
+                alarm: name.text(),
+            };
+            let is_on = status.alarms.iter().any(|one| one.name == name);
+            self.alarms.get_or_create(&label).set(i64::from(is_on));
+        }
         let revision = status.newest.as_ref().map_or(0, |newest| newest.revision);
         self.revision.get_or_create(&label()).set(revision);
         for (objective, judgement) in [
@@ -431,6 +479,7 @@ impl Metrics {
 pub(super) fn render(
     evidence: &[SourceStatus],
     jobs: &[(JobName, JobState)],
+    tallies: &[(String, Tally)],
     turn: &Turn,
 ) -> Result<String, fmt::Error> {
     let metrics = Metrics::default();
@@ -442,6 +491,9 @@ pub(super) fn render(
     }
     for (name, state) in jobs {
         metrics.set_job(name, state);
+    }
+    for (source, tally) in tallies {
+        metrics.delta.set_tally(source, tally);
     }
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -484,7 +536,12 @@ mod tests {
         for family in seconds.into_iter().chain(more) {
             family.get_or_create(&source()).set(1.5);
         }
-        let waiting = [&metrics.waiting, &metrics.waiting_bytes];
+        let alarm = ByAlarm {
+            source: "s".to_owned(),
+            alarm: "prune_failed",
+        };
+        metrics.alarms.get_or_create(&alarm).set(1);
+        let waiting = [&metrics.waiting, &metrics.waiting_bytes, &metrics.trash];
         let whole = [&metrics.backups, &metrics.revision, &metrics.problems];
         for family in whole.into_iter().chain(waiting) {
             family.get_or_create(&source()).set(1);
@@ -493,18 +550,18 @@ mod tests {
         metrics.missed.get_or_create(&objective).set(1);
         metrics.wanted.get_or_create(&objective).set(1.5);
         metrics.runs.get_or_create(&job).inc();
+        metrics.delta.touch();
         let mut page = String::new();
         encode(&mut page, &registry).unwrap();
         let told: BTreeSet<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE "))
             .collect();
-        let described: Vec<String> = METRICS
-            .iter()
+        let described: Vec<String> = all()
             .map(|one| format!("{} {}", one.name, one.kind))
             .collect();
         assert_eq!(told, described.iter().map(String::as_str).collect());
-        for metric in METRICS {
+        for metric in all() {
             assert!(reference().contains(metric.name), "{}", metric.name);
         }
     }

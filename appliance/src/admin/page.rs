@@ -6,6 +6,7 @@ use holdfast_policies::Standing;
 
 use crate::health::{SourceStatus, moment};
 use crate::jobs::board::{JobName, JobState};
+use crate::jobs::capture::Tally;
 use crate::jobs::turn::Turn;
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;\
@@ -18,6 +19,7 @@ color:#ddd;background:#111}td,th{border-color:#333}.met{color:#6d9}.missed{color
 pub(super) fn render(
     evidence: &[SourceStatus],
     jobs: &[(JobName, JobState)],
+    tallies: &[(String, Tally)],
     turn: Option<&Turn>,
 ) -> String {
     let mut page = format!(
@@ -38,6 +40,9 @@ pub(super) fn render(
     page.push_str("<h2>Jobs of this process</h2><table><tr><th>job<th>last run<th>next run</tr>");
     for (name, state) in jobs {
         job(&mut page, name, state);
+    }
+    for (source, tally) in tallies {
+        capture(&mut page, source, tally);
     }
     page.push_str(
         "</table><p><a href=\"/metrics\">metrics</a> <a href=\"/healthz\">health</a> \
@@ -87,6 +92,20 @@ fn source(page: &mut String, status: &SourceStatus) {
         page,
         &format!("<tr><th>backups in the vault<td>{}</tr>", status.backups),
     );
+    if let Some(capture) = &status.capture {
+        let text = escape(&capture.to_string());
+        push(
+            page,
+            &format!("<tr><th>changes between them<td>{text}</tr>"),
+        );
+    }
+    for alarm in &status.alarms {
+        let text = escape(&alarm.to_string());
+        push(
+            page,
+            &format!("<tr><th>alarm<td class=\"missed\">{text}</tr>"),
+        );
+    }
     for problem in &status.problems {
         push(
             page,
@@ -117,6 +136,22 @@ fn job(page: &mut String, name: &JobName, state: &JobState) {
             name.kind,
             escape(&name.source),
             escape(&last)
+        ),
+    );
+}
+
+fn capture(page: &mut String, source: &str, tally: &Tally) {
+    let (class, last) = match &tally.failure {
+        Some(failure) => ("missed", failure.clone()),
+        None => ("", format!("{} deltas stored", tally.stored)),
+    };
+    push(
+        page,
+        &format!(
+            "<tr><td>capture {}<td class=\"{class}\">{}<td>{}</tr>",
+            escape(source),
+            escape(&last),
+            escape(&tally.now)
         ),
     );
 }

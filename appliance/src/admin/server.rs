@@ -17,6 +17,7 @@ use super::{metrics, page};
 use crate::failure::{Failure, OrFail as _};
 use crate::health::SourceStatus;
 use crate::jobs::board::Board;
+use crate::jobs::capture::Tallies;
 use crate::jobs::turn::Turn;
 use crate::stores::RunningMember;
 
@@ -25,6 +26,8 @@ use crate::stores::RunningMember;
 pub(crate) struct Shared {
     /// What the jobs of this process did.
     pub(crate) board: Board,
+    /// What was captured by this process.
+    pub(crate) tallies: Tallies,
     /// What the vault says, refreshed after each job and every minute.
     pub(crate) evidence: watch::Receiver<Vec<SourceStatus>>,
     /// Whose turn it is to run the jobs.
@@ -104,6 +107,7 @@ async fn status_page(State(shared): State<Arc<Shared>>) -> Html<String> {
     Html(page::render(
         &shared.evidence(),
         &shared.board.snapshot(),
+        &shared.tallies.snapshot(),
         turn.as_ref(),
     ))
 }
@@ -146,7 +150,9 @@ fn json<T: Serialize + ?Sized>(code: StatusCode, value: &T) -> Response {
 
 async fn metrics_page(State(shared): State<Arc<Shared>>) -> Response {
     let turn = shared.turn.borrow().clone();
-    match metrics::render(&shared.evidence(), &shared.board.snapshot(), &turn) {
+    let jobs = shared.board.snapshot();
+    let tallies = shared.tallies.snapshot();
+    match metrics::render(&shared.evidence(), &jobs, &tallies, &turn) {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "the metrics could not be written");

@@ -60,6 +60,8 @@ struct Shown {
     identity_file: PathBuf,
     can_open: Vec<String>,
     sealed_for: Option<Vec<String>>,
+    /// Short names of those that opened what was sealed to them.
+    proven: Vec<String>,
     signing_key_file: PathBuf,
     trusted_signers: Vec<String>,
     notes: Vec<String>,
@@ -101,6 +103,11 @@ pub(crate) fn advice(made: &NewKeys) -> String {
     )
 }
 
+/// One below the other, where the second column begins.
+fn in_lines(lines: impl Iterator<Item = String>) -> String {
+    lines.collect::<Vec<_>>().join("\n                ")
+}
+
 /// A recipient and the short name that manifests and messages have for it.
 fn with_short_name(text: &str) -> String {
     match holdfast_restore::Recipient::parse(text) {
@@ -118,7 +125,10 @@ fn show(context: &Context) -> Result<ExitCode, Failure> {
     };
     let identities = keys::identities(&settings)?;
     let sealed_for = keys::recipients(&settings)?;
+    let tried = keys::prove(&settings)?.unwrap_or_default();
+    let proven = tried.into_iter().filter(|one| one.is_proven);
     let shape = Shown {
+        proven: proven.map(|one| one.fingerprint).collect(),
         identity_file: settings.identity_file(),
         can_open: identities
             .as_ref()
@@ -133,17 +143,24 @@ fn show(context: &Context) -> Result<ExitCode, Failure> {
             .collect(),
         notes: preflight::notes(&settings),
     };
-    let named = |all: &[String]| {
-        let lines: Vec<String> = all.iter().map(|text| with_short_name(text)).collect();
-        lines.join("\n                ")
+    let named = |all: &[String]| in_lines(all.iter().map(|text| with_short_name(text)));
+    let tried = |text: &String| {
+        let name = with_short_name(text);
+        let is_proven = shape.proven.iter().any(|one| name.contains(one.as_str()));
+        format!(
+            "{name}{}",
+            if is_proven { ", proven" } else { ", unproven" }
+        )
     };
     context.output.show(&shape, |shape| {
         let sealed = match &shape.sealed_for {
-            Some(all) => named(all),
+            Some(all) => in_lines(all.iter().map(tried)),
             None => "nobody: backups are written in clear (`encryption: none`)".to_owned(),
         };
-        let opens = if shape.can_open.is_empty() {
+        let opens = if !shape.identity_file.exists() {
             format!("none here: {} does not exist", shape.identity_file.display())
+        } else if shape.can_open.is_empty() {
+            format!("{}, of a plugin, which does not tell its recipient", shape.identity_file.display())
         } else {
             format!("{}\n                {}", shape.identity_file.display(), named(&shape.can_open))
         };

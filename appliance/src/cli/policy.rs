@@ -4,15 +4,17 @@ use std::fmt::Write as _;
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
-use holdfast_policies::retention::{SimulatedDay, simulate};
+use holdfast_policies::retention::{Scenario, SimulatedDay, simulate};
 use holdfast_policies::{ByteSize, Refusal, RetentionPlan, Schedule, Span};
+use holdfast_restore::RoundTrip;
 use serde::Serialize;
 
 use super::dispatch::Context;
+use crate::config::Settings;
 use crate::exit_code::ExitCode;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::jobs::prune;
-use crate::vaults;
+use crate::{keys, vaults};
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -28,7 +30,8 @@ Examples:
 const SIMULATE_EXAMPLES: &str = "\
 Examples:
   holdfast policy simulate                       a year of this policy
-  holdfast policy simulate --for 90d --size 250MiB";
+  holdfast policy simulate --for 90d --size 250MiB
+  holdfast policy simulate --manual @weekly      ... with a `backup now` every week";
 
 /// Check and explain schedules and retention.
 #[derive(Debug, Subcommand)]
@@ -66,6 +69,9 @@ pub(crate) struct SimulateArgs {
     /// How long
     #[arg(long = "for", default_value = "1y", value_name = "TIME")]
     length: Span,
+    /// Backups somebody asks for besides, as often as this says: `@weekly`, `@every 3d`
+    #[arg(long, value_name = "SCHEDULE")]
+    manual: Option<String>,
     /// The size of one backup in the vault
     #[arg(long, default_value = "100MiB", value_name = "SIZE")]
     size: ByteSize,
@@ -73,9 +79,17 @@ pub(crate) struct SimulateArgs {
 
 #[derive(Serialize)]
 struct Checked {
+    /// For whom backups are sealed; `null` is in clear.
+    sealed_for: Option<Vec<Sealed>>,
     backup: Runs,
     drill: Runs,
     remarks: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Sealed {
+    recipient: String,
+    is_proven: bool,
 }
 
 #[derive(Serialize)]
@@ -89,6 +103,7 @@ struct Runs {
 struct Simulated {
     taken: usize,
     most_kept: usize,
+    most_stored: usize,
     most_bytes: u64,
     kept_at_the_end: usize,
     is_cut_short: bool,
@@ -105,10 +120,12 @@ pub(crate) async fn run(command: &PolicyCommand, context: &Context) -> Result<Ex
 }
 
 fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let policies = context.settings()?.policies()?;
+    let settings = context.settings()?;
+    let policies = settings.policies()?;
     let now = context.clock.now();
     let invalid = "the schedule cannot be used";
     let shape = Checked {
+        sealed_for: sealed_for(&settings)?,
         backup: runs(
             policies.backup.schedule().or_fail(invalid)?.as_ref(),
             now,
@@ -123,6 +140,23 @@ fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure> {
     };
     context.output.show(&shape, |shape| {
         let mut text = String::new();
+        match &shape.sealed_for {
+            None => push(
+                &mut text,
+                "sealed for nobody: in clear (`encryption: none`)",
+            ),
+            Some(all) => all.iter().for_each(|one| {
+                let proof = if one.is_proven {
+                    "proven: an identity here opens what is sealed to it"
+                } else {
+                    "unproven: its identity is not here"
+                };
+                push(
+                    &mut text,
+                    &format!("sealed for {} ({proof})", one.recipient),
+                );
+            }),
+        }
         for (name, runs) in [("backups", &shape.backup), ("drills", &shape.drill)] {
             match &runs.schedule {
                 None => push(&mut text, &format!("{name}: only when asked for")),
@@ -145,6 +179,19 @@ fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure> {
     Ok(ExitCode::Done)
 }
 
+/// Nobody yet where the keys are made at the first start.
+fn sealed_for(settings: &Settings) -> Result<Option<Vec<Sealed>>, Failure> {
+    if settings.makes_keys() && !settings.identity_file().exists() {
+        return Ok(Some(Vec::new()));
+    }
+    let tried = keys::prove(settings)?;
+    let sealed = |one: RoundTrip| Sealed {
+        recipient: one.fingerprint,
+        is_proven: one.is_proven,
+    };
+    Ok(tried.map(|all| all.into_iter().map(sealed).collect()))
+}
+
 fn runs(schedule: Option<&Schedule>, now: DateTime<Utc>, count: u16) -> Runs {
     let next = schedule.map(|schedule| schedule.preview(now, usize::from(count)));
     Runs {
@@ -164,7 +211,8 @@ async fn explain(args: &ExplainArgs, context: &Context) -> Result<ExitCode, Fail
     let settings = context.settings()?;
     let source = settings.source(args.source.as_deref())?;
     let catalog = vaults::catalog(&settings, &source.name).await?;
-    let plan: RetentionPlan = prune::plan(&settings, &catalog, context.clock.now())?;
+    let clocks = (context.clock.now(), None);
+    let plan: RetentionPlan = prune::plan(&settings, &catalog, clocks, None)?;
     context.output.show(&plan, ToString::to_string)?;
     Ok(ExitCode::Done)
 }
@@ -183,20 +231,24 @@ fn simulation(args: &SimulateArgs, context: &Context) -> Result<ExitCode, Failur
             )
         })?;
     let drills = policies.drill.schedule().or_fail(invalid)?;
-    let stretch = (context.clock.now(), args.length);
-    let simulated = simulate(
-        &policies.retention,
-        &schedule,
-        drills.as_ref(),
-        stretch,
-        args.size,
-    )
-    .map_err(|refusal| refused(&refusal))?;
-    let kept_max = u64::try_from(simulated.kept_max).unwrap_or(u64::MAX);
+    let zone = policies.backup.time_zone;
+    let manual = args.manual.as_ref().map(|text| Schedule::parse(text, zone));
+    let manual = manual.transpose().or_fail("--manual is not a schedule")?;
+    let scenario = Scenario {
+        schedule: &schedule,
+        drills: drills.as_ref(),
+        manual: manual.as_ref(),
+        start: context.clock.now(),
+        length: args.length,
+        size: args.size,
+    };
+    let simulated = simulate(&policies.retention, scenario).map_err(|refusal| refused(&refusal))?;
+    let stored_max = u64::try_from(simulated.stored_max).unwrap_or(u64::MAX);
     let shape = Simulated {
         taken: simulated.taken,
         most_kept: simulated.kept_max,
-        most_bytes: args.size.bytes().saturating_mul(kept_max),
+        most_stored: simulated.stored_max,
+        most_bytes: args.size.bytes().saturating_mul(stored_max),
         kept_at_the_end: simulated.remaining.len(),
         is_cut_short: simulated.is_cut_short,
         days: simulated.days,
@@ -209,13 +261,16 @@ fn simulation(args: &SimulateArgs, context: &Context) -> Result<ExitCode, Failur
 fn text_of(shape: &Simulated, args: &SimulateArgs) -> String {
     let mut text = String::new();
     let stride = (shape.days.len() / 12).max(1);
-    push(&mut text, "day         kept  oldest");
+    push(&mut text, "day         kept  manual  trash  oldest");
     let last = shape.days.len().saturating_sub(1);
     for (place, day) in shape.days.iter().enumerate() {
         if place % stride == 0 || place == last {
             push(
                 &mut text,
-                &format!("{}  {:>4}  {}", day.day, day.kept, day.oldest),
+                &format!(
+                    "{}  {:>4}  {:>6}  {:>5}  {}",
+                    day.day, day.kept, day.manual, day.trash, day.oldest
+                ),
             );
         }
     }
@@ -223,8 +278,14 @@ fn text_of(shape: &Simulated, args: &SimulateArgs) -> String {
     push(
         &mut text,
         &format!(
-            "{} taken in {}, at most {} in the vault at once ({most} at {} each), {} at the end",
-            shape.taken, args.length, shape.most_kept, args.size, shape.kept_at_the_end
+            "{} taken in {}, at most {} kept at once, {} with the trash ({most} at {} each), {} \
+             at the end",
+            shape.taken,
+            args.length,
+            shape.most_kept,
+            shape.most_stored,
+            args.size,
+            shape.kept_at_the_end
         ),
     );
     if shape.is_cut_short {

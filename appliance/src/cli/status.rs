@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdfast_policies::Standing;
+use holdfast_restore::delta::run::Known as KnownDeltas;
 
 use super::dispatch::Context;
 use crate::config::Settings;
@@ -18,6 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast status                        every source; exit code 21 when an objective is missed,
                                          12 when the vault has a problem a person must look at
+                                         or an alarm is on
   holdfast status -w json | jq '.[0].objectives.rpo'
   holdfast status || page-somebody       it reads the vault and needs no daemon";
 
@@ -58,7 +60,8 @@ pub(crate) async fn run(args: &StatusArgs, context: &Context) -> Result<ExitCode
     let mut all = Vec::new();
     for source in settings.sources(args.source.as_deref())? {
         let now = context.clock.now();
-        let status = health::gather(&settings, source, now).await?;
+        let known = &mut KnownDeltas::default();
+        let status = health::gather(&settings, source, now, known).await?;
         all.push(status.with_tries(&failing, now));
     }
     let turn = turn(&settings).await;
@@ -71,7 +74,9 @@ pub(crate) async fn run(args: &StatusArgs, context: &Context) -> Result<ExitCode
     })?;
     let mut objectives = all.iter().map(|one| one.objectives.overall());
     let is_missed = objectives.any(|standing| standing == Standing::Missed);
-    let is_flawed = all.iter().any(|one| !one.problems.is_empty());
+    let is_flawed = all
+        .iter()
+        .any(|one| !one.problems.is_empty() || !one.alarms.is_empty());
     Ok(match (is_missed, is_flawed) {
         (true, _) => ExitCode::ObjectiveMissed,
         (false, true) => ExitCode::Corrupt,

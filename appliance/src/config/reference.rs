@@ -92,7 +92,7 @@ The files are looked at before each request and read anew when they changed: rot
 ";
 
 /// Keys of types that belong to other crates: section, key, what it is for.
-const POLICY_KEYS: [(&str, &str, &str); 26] = [
+const POLICY_KEYS: [(&str, &str, &str); 35] = [
     (
         "backup",
         "schedule",
@@ -150,6 +150,16 @@ const POLICY_KEYS: [(&str, &str, &str); 26] = [
     ),
     (
         "retention",
+        "recovery_window",
+        "Whatever is needed to go back to any captured moment of so much time before the newest stays: its backups of any pool, and the one its beginning is reached from.",
+    ),
+    (
+        "retention",
+        "manual",
+        "The same rules for backups that somebody asked for (`backup now`): neither they nor scheduled ones push one of the other out.",
+    ),
+    (
+        "retention",
         "min_proven",
         "So many of the newest backups proven by a drill stay whatever the other rules say; at least 1.",
     ),
@@ -182,6 +192,17 @@ const POLICY_KEYS: [(&str, &str, &str); 26] = [
         "retention",
         "gap_max",
         "A longer silence between two backups looks like a clock that was set: a run refuses until an operator confirms it.",
+    ),
+    ("retention.manual", "keep_last", "The newest so many."),
+    ("retention.manual", "keep_hourly", "As for scheduled ones."),
+    ("retention.manual", "keep_daily", "As for scheduled ones."),
+    ("retention.manual", "keep_weekly", "As for scheduled ones."),
+    ("retention.manual", "keep_monthly", "As for scheduled ones."),
+    ("retention.manual", "keep_yearly", "As for scheduled ones."),
+    (
+        "retention.manual",
+        "keep_within",
+        "Everything at most so much older than the newest backup of any pool.",
     ),
     (
         "objective",
@@ -258,9 +279,10 @@ fn policy_sections(page: &mut String) -> Result<(), Failure> {
             );
             last = section;
         }
-        let default = defaults
-            .get(section)
-            .and_then(|s| s.get(key))
+        let default = section
+            .split('.')
+            .chain([key])
+            .try_fold(&defaults, |place, step| place.get(step))
             .unwrap_or(&Value::Null);
         push(page, &format!("| `{key}` | {} | {doc} |", shown(default)));
     }
@@ -301,6 +323,9 @@ mod tests {
             for key in tree[section].as_object().unwrap().keys() {
                 found.insert((section, key.clone()));
             }
+        }
+        for key in tree["retention"]["manual"].as_object().unwrap().keys() {
+            found.insert(("retention.manual", key.clone()));
         }
         let listed: BTreeSet<_> = POLICY_KEYS
             .iter()

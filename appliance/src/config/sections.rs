@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use holdfast_policies::{
-    BackupPolicy, ByteSize, ClusterName, DrillPolicy, EncryptionRule, Objective, RetentionPolicy,
+    BackupPolicy, ByteSize, CapturePolicy, ClusterName, DrillPolicy, EncryptionRule, Objective,
+    RetentionPolicy,
 };
 use holdfast_restore::plan::MEMBERS_MAX;
 use holdfast_restore::source::SourceSpec;
@@ -241,6 +242,10 @@ section! {
         encryption: Option<EncryptionRule> = None,
         /// When backups are taken and how far each is proven.
         backup: BackupPolicy = BackupPolicy::default(),
+        /// Whether the changes between backups are captured: `off` (the default), or
+        /// `{every: 10s}`: each source is followed, and what has changed is stored so often, 1s to
+        /// 1h. It begins with a full backup of its own.
+        capture: CapturePolicy = CapturePolicy::default(),
         /// When restores are rehearsed.
         drill: DrillPolicy = DrillPolicy::default(),
         /// Which backups stay. Applied only after a newly verified backup.

@@ -167,6 +167,7 @@ impl Settings {
         let policies = PolicyOptions {
             encryption: section.encryption.unwrap_or(own),
             backup: section.backup,
+            capture: section.capture,
             drill: section.drill,
             retention: section.retention,
             objective: section.objective,

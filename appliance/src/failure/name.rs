@@ -21,6 +21,8 @@ pub(crate) enum ErrorName {
     TargetExists,
     /// Another process holds it, or a newer owner has taken over.
     InUse,
+    /// Clocks, or times of backups, disagree, and something would be removed by them.
+    ClocksDisagree,
     /// The source is another cluster than the one in the vault.
     ClusterChanged,
     /// Bytes differ from what was written.
@@ -39,7 +41,7 @@ pub(crate) enum ErrorName {
 
 impl ErrorName {
     /// Every name, in the order of the reference page.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Unexpected,
         Self::Usage,
         Self::ConfigInvalid,
@@ -48,6 +50,7 @@ impl ErrorName {
         Self::NoBackup,
         Self::TargetExists,
         Self::InUse,
+        Self::ClocksDisagree,
         Self::ClusterChanged,
         Self::Corrupt,
         Self::Denied,
@@ -68,6 +71,7 @@ impl ErrorName {
             Self::NoBackup => "no-backup",
             Self::TargetExists => "target-exists",
             Self::InUse => "in-use",
+            Self::ClocksDisagree => "clocks-disagree",
             Self::ClusterChanged => "cluster-changed",
             Self::Corrupt => "corrupt",
             Self::Denied => "denied",
@@ -84,7 +88,9 @@ impl ErrorName {
             Self::Unexpected => ExitCode::Unexpected,
             Self::Usage | Self::ConfigInvalid | Self::EncryptionNotConfigured => ExitCode::Usage,
             Self::NotFound | Self::NoBackup => ExitCode::NotFound,
-            Self::TargetExists | Self::InUse | Self::ClusterChanged => ExitCode::Conflict,
+            Self::TargetExists | Self::InUse | Self::ClocksDisagree | Self::ClusterChanged => {
+                ExitCode::Conflict
+            }
             Self::Corrupt => ExitCode::Corrupt,
             Self::Denied => ExitCode::Denied,
             Self::Unavailable | Self::Exhausted => ExitCode::Unavailable,
@@ -121,6 +127,11 @@ impl ErrorName {
             Self::InUse => {
                 "Another process holds the directory, or a newer owner has taken over the vault \
                  and this one stopped rather than write beside it."
+            }
+            Self::ClocksDisagree => {
+                "The clock of this host, that of the vault and the times that signed backups claim \
+                 do not fit together: a clock was set, or a time is forged. Retention would remove \
+                 the wrong backups by them, so it removes none."
             }
             Self::ClusterChanged => {
                 "The source is not the cluster whose backups are in the vault: the store was lost \
@@ -173,6 +184,10 @@ impl ErrorName {
             }
             Self::TargetExists => "name another place, or move the existing one away first",
             Self::InUse => "stop the other process, or use another directory",
+            Self::ClocksDisagree => {
+                "set the clocks right; where the times of the backups were looked at and may count, \
+                 `holdfast backup prune --confirm-times PLACE --confirm` says so for good"
+            }
             Self::ClusterChanged => {
                 "`holdfast restore --data-dir DIR` brings the cluster in the vault back; where the \
                  new one is meant, give --accept-new-cluster once"

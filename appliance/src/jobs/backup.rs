@@ -8,18 +8,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use holdfast_policies::{Generation, Level, SnapshotId};
+use holdfast_policies::{Generation, Level, Pool, SnapshotId};
 use holdfast_restore::key::{Keys, Signer};
 use holdfast_restore::office::Office;
 use holdfast_restore::{
     CaptureOptions, Captured, Catalog, Proof, ReadBack, ReadWrite, Sealer, Source, Vault,
-    VerifyOptions, capture, claim, proof, prune as removal, verify,
+    VerifyOptions, capture, claim, proof, prune, verify,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
+use super::prune::{Pruner, release_deltas};
 use super::scheduler::Outcome;
-use super::{acceptance, prune, waiting};
+use super::{acceptance, waiting};
 use crate::clock::Clock;
 use crate::config::{self, Settings};
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -41,6 +43,8 @@ pub(crate) struct BackupReport {
     pub(crate) id: SnapshotId,
     /// Its place in the chain.
     pub(crate) sequence: u64,
+    /// What it was taken for.
+    pub(crate) pool: Pool,
     /// Its generation.
     pub(crate) generation: Generation,
     /// Revision of its content.
@@ -110,6 +114,8 @@ impl BackupReport {
 pub(crate) struct Wishes<'a> {
     /// The source has become another cluster on purpose.
     pub(crate) accept_new_cluster: bool,
+    /// What it is taken for.
+    pub(crate) pool: Pool,
     /// This process owns the source: it claims a generation, keeps it here for its later runs, and
     /// is refused once another claimed a newer one.
     pub(crate) claimed: Option<&'a Mutex<Option<Generation>>>,
@@ -117,6 +123,17 @@ pub(crate) struct Wishes<'a> {
     pub(crate) office: Option<&'a Arc<dyn Office>>,
     /// The content is a state of the past, of this generation: see [`super::consolidation`].
     pub(crate) past: Option<(DateTime<Utc>, Generation)>,
+    /// What is captured goes on from it.
+    pub(crate) base: Option<&'a Base>,
+}
+
+/// A backup at which a run of changes begins.
+#[derive(Debug)]
+pub(crate) struct Base {
+    /// The generation whose run ended: a new one is claimed.
+    pub(crate) newer_than: Option<Generation>,
+    /// Told as soon as the backup exists; it is proven afterwards.
+    pub(crate) taken: watch::Sender<Option<Captured>>,
 }
 
 /// What one run works with.
@@ -177,6 +194,9 @@ pub(crate) async fn run(
         notes,
     };
     let captured = run.capture(opened, &sealer, wishes).await?;
+    if let Some(base) = wishes.base {
+        base.taken.send_replace(Some(captured.clone()));
+    }
     let proof = run.prove(&captured).await;
     let level = proof.as_ref().and_then(|proof| proof.level);
     let pruned = run.prune(level).await;
@@ -185,6 +205,7 @@ pub(crate) async fn run(
         source: source.name.to_string(),
         id: captured.manifest.id,
         sequence: captured.manifest.sequence.0,
+        pool: captured.manifest.pool,
         generation: captured.manifest.generation,
         revision: content.revision,
         keys: content.keys,
@@ -201,7 +222,7 @@ pub(crate) async fn run(
 }
 
 /// Whom backups are sealed for; fails closed.
-fn sealer(settings: &Settings) -> Result<Sealer, Failure> {
+pub(super) fn sealer(settings: &Settings) -> Result<Sealer, Failure> {
     match keys::recipients(settings)? {
         None => Ok(Sealer::none()),
         Some(recipients) => Sealer::to_recipients(recipients).or_fail("backups cannot be sealed"),
@@ -222,12 +243,16 @@ impl Run<'_> {
             wishes.accept_new_cluster || self.is_restored_here(opened).await;
         if let Some(claimed) = wishes.claimed {
             let is_accepted = options.accept_new_cluster;
-            options.generation = self.generation(opened, claimed, is_accepted).await?;
+            let newer_than = wishes.base.and_then(|base| base.newer_than);
+            options.generation = self
+                .generation(opened, claimed, newer_than, is_accepted)
+                .await?;
         }
         if let Some((time, generation)) = wishes.past {
             options.now = time;
             options.generation = Some(generation);
         }
+        options.pool = wishes.pool;
         options.office = wishes.office.cloned();
         options.read_back = ReadBack::Sizes;
         options.ledger = Some(ledger_file(self.settings, self.source)?);
@@ -280,10 +305,12 @@ impl Run<'_> {
         &self,
         opened: &dyn Source,
         claimed: &Mutex<Option<Generation>>,
+        newer_than: Option<Generation>,
         is_accepted: bool,
     ) -> Result<Option<Generation>, Failure> {
-        if let Some(generation) = *claimed.lock() {
-            return Ok(Some(generation));
+        let held = *claimed.lock();
+        if held.is_some() && (newer_than.is_none() || held > newer_than) {
+            return Ok(held);
         }
         if self.is_waiting {
             return waiting::last_claim(self.settings, self.source).map(Some);
@@ -292,6 +319,10 @@ impl Run<'_> {
         let seen = opened.latest_revision().await;
         let seen = seen.or_fail(format!("no backup of `{name}` was taken"))?;
         let catalog = self.catalog().await?;
+        // One that was taken over must not take it back: with its old generation it is refused.
+        if held.is_some() && catalog.newest_generation() > held {
+            return Ok(held);
+        }
         let before = catalog
             .newest()
             .and_then(|newest| newest.manifest.source.cluster_id.as_ref());
@@ -388,28 +419,26 @@ impl Run<'_> {
     async fn try_to_prune(&mut self) -> Result<Vec<SnapshotId>, Failure> {
         let now = self.clock.now();
         let catalog = self.catalog().await?;
-        let plan = prune::plan(self.settings, &catalog, now)?;
-        let cluster = &self.source.name;
-        let pruned = prune::carry_out(
-            self.settings,
-            &self.vault,
-            cluster,
-            &plan,
-            (&self.signer, now),
-        )
-        .await?;
+        let pruner = Pruner {
+            settings: self.settings,
+            vault: &self.vault,
+            cluster: &self.source.name,
+            signer: &self.signer,
+            now,
+        };
+        let (_, pruned) = pruner.run(None).await?;
         let refused = pruned.refused.iter();
         self.notes
             .extend(refused.map(|(id, why)| format!("{id} stays: {why}")));
         self.notes.extend(pruned.left.iter().cloned());
         let by = (&self.signer, now);
-        let deltas = prune::release_deltas(self.settings, &self.vault, cluster, by).await?;
+        let deltas = release_deltas(self.settings, &self.vault, &self.source.name, by).await?;
         if deltas > 0 {
             self.notes.push(format!(
                 "{deltas} deltas that no backup is followed by were removed"
             ));
         }
-        let swept = removal::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
+        let swept = prune::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
             .await
             .or_fail("parts of no backup were not removed")?;
         if swept > 0 {

@@ -4,12 +4,14 @@
 pub(crate) mod acceptance;
 pub(crate) mod backup;
 pub(crate) mod board;
+pub(crate) mod capture;
 pub(crate) mod checkup;
 pub(crate) mod consolidation;
 pub(crate) mod control;
 pub(crate) mod copies;
 pub(crate) mod drill;
 pub(crate) mod prune;
+pub(crate) mod prune_log;
 pub(crate) mod rehearsal;
 pub(crate) mod scheduler;
 mod shop;

@@ -1,33 +1,31 @@
-//! Letting go: `policies` decides, `restore` removes, this connects them.
+//! Letting go: `policies` decides, `restore` removes, this connects them and remembers how it went.
 
 use chrono::{DateTime, Utc};
+use holdfast_policies::retention::Removal;
 use holdfast_policies::{
-    ClusterName, Generation, Listing, RetentionInput, RetentionPlan, Sequence,
+    ClusterName, Generation, Listing, RetentionInput, RetentionPlan, Sequence, SnapshotId,
 };
 use holdfast_restore::delta::release::{plan_release, release};
 use holdfast_restore::delta::run::Runs;
-use holdfast_restore::prune::{PruneOptions, Pruned, execute_prune};
-use holdfast_restore::{Catalog, ReadWrite, Signer, Vault};
+use holdfast_restore::prune::{PruneOptions, Pruned, execute_prune, removals};
+use holdfast_restore::release::Step;
+use holdfast_restore::{Catalog, ReadWrite, Signer, Trust, Vault};
 use serde::Serialize;
 
+use super::prune_log::PruneLog;
 use crate::config::Settings;
 use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::{keys, vaults};
 
-/// Decides what stays and what goes, on the occasion of the newest backup that counts.
+/// What time it is: by our clock, and by the vault's where it was asked.
+pub(crate) type Clocks = (DateTime<Utc>, Option<DateTime<Utc>>);
+
+/// Decides what stays and what goes, on the occasion of the newest backup that counts. `confirmed`:
+/// an operator has found the times right up to a place of the chain, besides what the vault says.
 pub(crate) fn plan(
     settings: &Settings,
     catalog: &Catalog,
-    now: DateTime<Utc>,
-) -> Result<RetentionPlan, Failure> {
-    plan_confirmed(settings, catalog, now, None)
-}
-
-/// The same, where an operator has found the times right up to a place of the chain.
-pub(crate) fn plan_confirmed(
-    settings: &Settings,
-    catalog: &Catalog,
-    now: DateTime<Utc>,
+    (now, vault_now): Clocks,
     confirmed: Option<Sequence>,
 ) -> Result<RetentionPlan, Failure> {
     let policy = settings.policies()?.retention;
@@ -51,43 +49,114 @@ pub(crate) fn plan_confirmed(
     let input = RetentionInput {
         occasion: occasion.id,
         now,
-        vault_now: None,
+        vault_now,
         listing,
-        confirmed,
+        confirmed: confirmed.max(catalog.confirmed),
     };
     policy.plan(&facts, &input).map_err(|refusal| {
-        let failure = Failure::new(
-            ErrorName::InUse,
-            format!("nothing of `{cluster}` can be let go now"),
-        )
-        .because(&refusal)
-        .next("look at what the reason names; nothing is removed until it is cleared");
+        let next = if refusal.is_about_clocks() {
+            "see that the clocks of this host and of the vault are right; where the times of the \
+             backups were looked at and may count, `holdfast backup prune --confirm-times PLACE \
+             --confirm` says so for good. Nothing is removed until then"
+        } else {
+            "look at what the reason names; nothing is removed until it is cleared"
+        };
+        let name = if refusal.is_about_clocks() {
+            ErrorName::ClocksDisagree
+        } else {
+            ErrorName::InUse
+        };
+        let what = format!("nothing of `{cluster}` can be let go now");
+        let failure = Failure::new(name, what).because(&refusal).next(next);
         vaults::obstacles(catalog).fold(failure, |failure, flaw| {
             failure.because_of(flaw.to_string())
         })
     })
 }
 
-/// Removes what `plan` releases.
-pub(crate) async fn carry_out(
-    settings: &Settings,
-    vault: &Vault<ReadWrite>,
-    cluster: &ClusterName,
-    plan: &RetentionPlan,
-    (signer, now): (&Signer, DateTime<Utc>),
-) -> Result<Pruned, Failure> {
-    let trust = keys::trust(settings)?;
-    let local = vaults::local_ledger(settings, cluster)?;
-    let options = PruneOptions {
-        signer,
-        trust: &trust,
-        local: Some(&local),
-        now,
-        trash_grace: settings.policies()?.retention.trash_grace.as_delta(),
-    };
-    execute_prune(vault, cluster, plan, options)
-        .await
-        .or_fail(format!("backups of `{cluster}` were not removed"))
+/// A vault to prune, and who does it.
+pub(crate) struct Pruner<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) vault: &'a Vault<ReadWrite>,
+    pub(crate) cluster: &'a ClusterName,
+    pub(crate) signer: &'a Signer,
+    pub(crate) now: DateTime<Utc>,
+}
+
+impl Pruner<'_> {
+    /// Plans by both clocks and carries it out. How it went is kept on this host, for the alarms;
+    /// a failure to keep it is told in the log.
+    pub(crate) async fn run(
+        &self,
+        confirmed: Option<Sequence>,
+    ) -> Result<(RetentionPlan, Pruned), Failure> {
+        let done = self.plan_and_carry_out(confirmed).await;
+        let mut log = PruneLog::read(self.settings, self.cluster);
+        match &done {
+            Ok((_, pruned, (due, gone))) => log.note(self.now, pruned, (*due, *gone)),
+            // Nothing to go by yet is no alarm.
+            Err(failure) if failure.name() == ErrorName::NoBackup => {}
+            Err(failure) => log.note_failure(self.now, failure),
+        }
+        if let Err(failure) = log.write(self.settings, self.cluster) {
+            let cluster = self.cluster.as_str();
+            tracing::warn!(cluster, failure = failure.line(), "a prune was not noted");
+        }
+        done.map(|(plan, pruned, _)| (plan, pruned))
+    }
+
+    async fn plan_and_carry_out(
+        &self,
+        confirmed: Option<Sequence>,
+    ) -> Result<(RetentionPlan, Pruned, (usize, usize)), Failure> {
+        let trust = keys::trust(self.settings)?;
+        let what = || format!("backups of `{}` were not removed", self.cluster);
+        let vault_now = self.vault.clock(self.cluster).await.or_fail(what())?;
+        let clocks = (self.now, Some(vault_now));
+        let before = self.catalog(&trust).await?;
+        let plan = plan(self.settings, &before, clocks, confirmed)?;
+        let local = vaults::local_ledger(self.settings, self.cluster)?;
+        let grace = self.settings.policies()?.retention.trash_grace.as_delta();
+        let options = PruneOptions {
+            signer: self.signer,
+            trust: &trust,
+            local: Some(&local),
+            now: self.now,
+            vault_now: clocks.1,
+            trash_grace: grace,
+        };
+        let pruned = execute_prune(self.vault, self.cluster, &plan, options)
+            .await
+            .or_fail(what())?;
+        let due = due(&before, clocks, grace);
+        // What was removed is what is not listed any more, whatever the answers were.
+        let after = self.catalog(&trust).await?;
+        let gone = due.iter().filter(|id| !is_listed(&after, **id)).count();
+        Ok((plan, pruned, (due.len(), gone)))
+    }
+
+    async fn catalog(&self, trust: &Trust) -> Result<Catalog, Failure> {
+        vaults::catalog_in(self.vault, self.settings, self.cluster, trust).await
+    }
+}
+
+/// What has to go now and nothing holds back.
+fn due(catalog: &Catalog, clocks: Clocks, grace: chrono::TimeDelta) -> Vec<SnapshotId> {
+    let decided = removals(catalog, clocks, grace).into_iter();
+    let due = decided.filter(|(_, removal)| *removal == Removal::Due);
+    let begun = catalog.released.iter();
+    let begun = begun.filter(|one| one.is_present && one.release.step == Step::Removing);
+    due.map(|(id, _)| id)
+        .chain(begun.map(|one| one.release.link.id))
+        .collect()
+}
+
+fn is_listed(catalog: &Catalog, id: SnapshotId) -> bool {
+    let mut released = catalog.released.iter();
+    let has_manifest = released.any(|one| one.release.link.id == id && one.is_present);
+    let folder = format!("/parts/{id}/");
+    let mut orphans = catalog.orphans.iter();
+    has_manifest || orphans.any(|one| one.name.as_str().contains(&folder))
 }
 
 /// Deltas of one generation that no backup can be followed by any more.

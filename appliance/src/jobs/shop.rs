@@ -1,20 +1,21 @@
 //! The jobs of the daemon: one backup job and one drill job for each source, each with a door for
-//! requests from outside.
+//! requests from outside, and where changes are captured a job for that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use holdfast_policies::Generation;
+use holdfast_policies::{Generation, Pool};
 use holdfast_restore::office::Office;
 use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::backup::{self, BackupOutcome, Wishes};
+use super::backup::{self, BackupOutcome, Base, Wishes};
 use super::board::Board;
+use super::capture::{self, Tallies};
 use super::consolidation;
 use super::control::{self, Answer, Ask};
 use super::copies;
@@ -48,6 +49,8 @@ pub(crate) struct Shop {
     pub(crate) turn: watch::Receiver<Turn>,
     /// What the jobs did.
     pub(crate) board: Board,
+    /// What was captured.
+    pub(crate) tallies: Tallies,
     /// Asks for the vault to be read again.
     pub(crate) refresh: watch::Sender<()>,
     /// Told when something new is in the first vault, for whoever copies it.
@@ -57,11 +60,15 @@ pub(crate) struct Shop {
     pub(crate) rehearsing: tokio::sync::Mutex<()>,
 }
 
-/// A backup asked for from outside.
+/// A backup asked for, from outside or by a job.
 #[derive(Debug)]
 pub(crate) struct BackupRequest {
-    accept_new_cluster: bool,
-    reply: oneshot::Sender<BackupOutcome>,
+    /// The source has become another cluster on purpose.
+    pub(crate) accept_new_cluster: bool,
+    /// Changes are to be captured from it on.
+    pub(crate) base: Option<Base>,
+    /// Where the outcome goes.
+    pub(crate) reply: oneshot::Sender<BackupOutcome>,
 }
 
 /// Where requests from outside go, by source.
@@ -87,8 +94,8 @@ impl Shop {
         // What cannot be used is told now, not first when it is this daemon's turn.
         self.plans(source).await?;
         let (name, source) = (source.name.to_string(), Arc::new(source.clone()));
-        let (door, requests) = mpsc::channel(REQUESTS_MAX);
-        doors.backups.insert(name.clone(), door);
+        let (backup_door, requests) = mpsc::channel(REQUESTS_MAX);
+        doors.backups.insert(name.clone(), backup_door.clone());
         let (shop, of) = (Arc::clone(self), Arc::clone(&source));
         let backups = shop.back_up(of, requests, stop.clone());
         let (door, requests) = mpsc::channel(REQUESTS_MAX);
@@ -108,6 +115,11 @@ impl Shop {
             let (shop, source) = (Arc::clone(self), Arc::clone(&source));
             let kept = copies::keep(shop, source, copy.clone(), stop.clone());
             tasks.push((format!("{}/{place}", copies::KIND), Box::pin(kept)));
+        }
+        let policies = self.settings.policies()?;
+        if policies.capture.every().is_some() {
+            let captures = capture::follow(Arc::clone(self), source, backup_door, stop.clone());
+            tasks.push((format!("capture/{name}"), Box::pin(captures)));
         }
         Ok(tasks)
     }
@@ -182,7 +194,10 @@ impl Shop {
                         ended = shop.backup_run(&source, request, &claimed, office) => ended,
                     }
                 };
-                let on_its_thread: BoxFuture<'static, Ended> = Box::pin(on_a_thread(work));
+                let on_its_thread: BoxFuture<'static, Ended> = Box::pin(async move {
+                    let ended = on_a_thread(work).await;
+                    ended.unwrap_or_else(|error| Ended::broken(&error.to_string()))
+                });
                 on_its_thread
             };
             let (clock, place) = (self.clock.clone(), entry.clone());
@@ -202,8 +217,13 @@ impl Shop {
     ) -> Ended {
         let wishes = Wishes {
             accept_new_cluster: request.as_ref().is_some_and(|one| one.accept_new_cluster),
+            pool: match &request {
+                Some(one) if one.base.is_none() => Pool::Manual,
+                _ => Pool::Scheduled,
+            },
             claimed: Some(claimed),
             office: office.as_ref(),
+            base: request.as_ref().and_then(|one| one.base.as_ref()),
             ..Wishes::default()
         };
         let outcome = self.one_backup(source, wishes).await;
@@ -329,16 +349,16 @@ impl Shop {
     }
 }
 
-/// Runs a backup on a thread of its own: what it does between two waits is heavy.
-async fn on_a_thread<F>(work: impl FnOnce() -> F + Send + 'static) -> Ended
+/// Runs work on a thread of its own: what it does between two waits is heavy.
+pub(super) async fn on_a_thread<T, F>(
+    work: impl FnOnce() -> F + Send + 'static,
+) -> Result<T, JoinError>
 where
-    F: Future<Output = Ended>,
+    T: Send + 'static,
+    F: Future<Output = T>,
 {
     let runtime = tokio::runtime::Handle::current();
-    let running = tokio::task::spawn_blocking(move || runtime.block_on(work()));
-    running
-        .await
-        .unwrap_or_else(|error| Ended::broken(&error.to_string()))
+    tokio::task::spawn_blocking(move || runtime.block_on(work())).await
 }
 
 type Moment = Option<chrono::DateTime<chrono::Utc>>;
@@ -399,6 +419,7 @@ impl Doors {
                 let (reply, answer) = oneshot::channel();
                 let request = BackupRequest {
                     accept_new_cluster,
+                    base: None,
                     reply,
                 };
                 hand_in(self.backups.get(&source), &source, request)?;
@@ -432,7 +453,7 @@ fn hand_in<T>(door: Option<&mpsc::Sender<T>>, source: &str, request: T) -> Resul
     })
 }
 
-fn stopping() -> Failure {
+pub(super) fn stopping() -> Failure {
     Failure::new(
         ErrorName::Unavailable,
         "the daemon is stopping, or another one has become the active one",

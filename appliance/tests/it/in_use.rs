@@ -11,7 +11,7 @@ use crate::kill::store_with_data;
 use crate::support::{PATIENCE, Place};
 
 /// Rules under which only the newest backup stays.
-const KEEP_ONE: [&str; 16] = [
+const KEEP_ONE: [&str; 20] = [
     "--set",
     "policies.retention.keep_last=1",
     "--set",
@@ -28,6 +28,10 @@ const KEEP_ONE: [&str; 16] = [
     "policies.retention.keep_yearly=0",
     "--set",
     "policies.retention.trash_grace=0s",
+    "--set",
+    "policies.retention.manual.keep_last=1",
+    "--set",
+    "policies.retention.manual.keep_within=null",
 ];
 
 fn signal(child: &Child, signal: Signal) {

@@ -6,6 +6,7 @@
     reason = "a test's helpers fail by panicking, as tests do"
 )]
 
+mod capture;
 mod cluster;
 mod copies;
 mod daemon;
@@ -18,8 +19,10 @@ mod kill;
 mod long;
 mod outage;
 mod points;
+mod recipients;
 mod reference;
 mod restoring;
+mod retention;
 mod shapes;
 #[path = "../../../store/tests/it/small_disk.rs"]
 #[expect(dead_code, reason = "the tests of the store use more of it")]

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use holdfast_proto::etcd::rpc::{
-    DeleteRangeRequest, PutRequest, RangeRequest, kv_client::KvClient,
+    CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, kv_client::KvClient,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -192,6 +192,14 @@ impl Client {
             ..Default::default()
         };
         self.kv.delete_range(request).await.unwrap();
+    }
+
+    pub(crate) async fn compact(&mut self, revision: i64) {
+        let request = CompactionRequest {
+            revision,
+            physical: true,
+        };
+        self.kv.compact(request).await.unwrap();
     }
 
     pub(crate) async fn get(&mut self, key: &str) -> (Option<String>, i64) {

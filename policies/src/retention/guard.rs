@@ -102,13 +102,34 @@ pub enum Refusal {
         /// Our time.
         now: DateTime<Utc>,
     },
+    /// A backup claims to be of a time after the vault stored it: its clock was wrong, or its time
+    /// is forged.
+    #[error(
+        "{id} says that it was taken at {time}, and the vault stored it at {vault} already: look \
+         at it, and confirm place {sequence} if it may count"
+    )]
+    TimeAhead {
+        /// The backup.
+        id: SnapshotId,
+        /// Its place.
+        sequence: Sequence,
+        /// Its time.
+        time: DateTime<Utc>,
+        /// The vault's.
+        vault: DateTime<Utc>,
+    },
     /// A later backup of the chain has an earlier time: a clock was set back.
-    #[error("a clock was set back: {later} comes after {earlier} and is older by its time")]
+    #[error(
+        "a clock was set back: {later} comes after {earlier} and is older by its time; set the \
+         clock right, and confirm place {sequence} when both may count"
+    )]
     ClockWentBack {
         /// The backup before.
         earlier: SnapshotId,
         /// The backup after it.
         later: SnapshotId,
+        /// The place of the later one.
+        sequence: Sequence,
     },
     /// Two backups in a row lie implausibly far apart: a clock may have been set.
     #[error(
@@ -125,6 +146,20 @@ pub enum Refusal {
         /// Whole days between them.
         days: i64,
     },
+}
+
+impl Refusal {
+    /// Whether times are what it is about: clocks that disagree, were set, or are lied about.
+    pub fn is_about_clocks(&self) -> bool {
+        matches!(
+            self,
+            Self::ClocksDisagree { .. }
+                | Self::OccasionTime { .. }
+                | Self::TimeAhead { .. }
+                | Self::ClockWentBack { .. }
+                | Self::ClockJumped { .. }
+        )
+    }
 }
 
 /// Checks everything that must hold before anything may be released.
@@ -251,11 +286,23 @@ fn check_times(
     let tolerance = policy.clock_tolerance.as_delta();
     let gap_max = policy.gap_max.as_delta();
     let signed = || chain.iter().filter(|fact| fact.is_signed);
+    let is_confirmed = |fact: &BackupFact| {
+        let confirmed = input.confirmed;
+        confirmed.is_some_and(|confirmed| fact.sequence <= confirmed)
+    };
+    // The vault's stamp comes after the reading. A copied vault has later ones, never earlier.
+    for fact in signed().filter(|fact| !is_confirmed(fact)) {
+        if let Some(vault) = fact.observed.filter(|vault| fact.time - *vault > tolerance) {
+            return Err(Refusal::TimeAhead {
+                id: fact.id,
+                sequence: fact.sequence,
+                time: fact.time,
+                vault,
+            });
+        }
+    }
     for (earlier, later) in signed().zip(signed().skip(1)) {
-        if input
-            .confirmed
-            .is_some_and(|confirmed| later.sequence <= confirmed)
-        {
+        if is_confirmed(later) {
             continue;
         }
         let gap = later.time - earlier.time;
@@ -263,6 +310,7 @@ fn check_times(
             return Err(Refusal::ClockWentBack {
                 earlier: earlier.id,
                 later: later.id,
+                sequence: later.sequence,
             });
         }
         // Releases leave gaps behind on purpose: only neighbours in the chain say anything.

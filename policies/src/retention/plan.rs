@@ -6,10 +6,10 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::bucket::Calendar;
 use super::guard;
+use super::view::View;
 use super::{KeepReason, Refusal, ReleaseReason, RetentionInput, RetentionPolicy};
-use crate::{BackupFact, Level, Sequence, SnapshotId};
+use crate::{BackupFact, Level, Pool, Sequence, SnapshotId};
 
 /// What becomes of one backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -28,6 +28,8 @@ pub enum Verdict {
 pub struct Decision {
     /// The backup.
     pub id: SnapshotId,
+    /// What it was taken for.
+    pub pool: Pool,
     /// Its place in the chain.
     pub sequence: Sequence,
     /// Its time.
@@ -58,105 +60,46 @@ impl RetentionPolicy {
         let chain = in_chain_order(facts);
         guard::check(self, &chain, input)?;
         let mut kept = Kept::default();
-        self.apply_rules(&chain, &mut kept);
-        self.apply_calendar(&chain, &mut kept);
+        // The guard has seen to it that one counts.
+        let newest = chain.iter().rfind(|fact| fact.holds_at(self.count_from));
+        if let Some(newest) = newest {
+            for pool in Pool::ALL {
+                let view = View {
+                    policy: self,
+                    rules: self.rules(pool),
+                    pool,
+                    newest,
+                    chain: &chain,
+                };
+                view.apply_rules(&mut kept);
+                view.apply_calendar(&mut kept);
+            }
+            self.apply_window(newest, &chain, &mut kept);
+        }
         self.apply_floor(&chain, &mut kept);
         keep_what_must_not_go(&chain, self.count_from, &mut kept);
         keep_what_is_needed(&chain, &mut kept);
         Ok(self.conclude(&chain, &kept))
     }
 
-    /// `keep_last` and `keep_within`. A backup that does not count yet stays while a rule would
-    /// keep it if it counted, and takes nobody's place.
-    fn apply_rules(&self, chain: &[&BackupFact], kept: &mut Kept) {
-        let mut places = 0;
-        for (fact, counts) in self.newest_first(chain) {
-            if places >= self.keep_last {
-                break;
+    /// `recovery_window`: what lies in it, proven or not, and the newest that counts before it.
+    fn apply_window(&self, newest: &BackupFact, chain: &[&BackupFact], kept: &mut Kept) {
+        let Some(window) = self.recovery_window else {
+            return;
+        };
+        let begins = newest.time.checked_sub_signed(window.as_delta());
+        let begins = begins.unwrap_or(DateTime::<Utc>::MIN_UTC);
+        for fact in chain.iter().rev() {
+            if !fact.is_signed || fact.is_damaged {
+                continue;
             }
-            if counts {
-                places += 1;
-                kept.add(fact.id, KeepReason::Last(places));
-            } else {
-                kept.add_unverified(fact.id, "keep_last");
-            }
-        }
-        // An age has to be measured from something trusted: the newest that counts.
-        if let (Some(within), Some((newest, _))) =
-            (self.keep_within, self.newest_first(chain).next())
-        {
-            let signed = chain.iter().filter(|fact| fact.is_signed);
-            for fact in signed.filter(|fact| newest.time - fact.time <= within.as_delta()) {
-                kept.add(fact.id, KeepReason::Within);
+            if fact.time > begins {
+                kept.add(fact.id, KeepReason::RecoveryWindow);
+            } else if fact.holds_at(self.count_from) {
+                kept.add(fact.id, KeepReason::WindowBase);
+                return;
             }
         }
-    }
-
-    /// The rules by length of calendar, in the same way.
-    fn apply_calendar(&self, chain: &[&BackupFact], kept: &mut Kept) {
-        let rules: [CalendarRule; 5] = [
-            (
-                Calendar::Hour,
-                self.keep_hourly,
-                KeepReason::Hourly,
-                "keep_hourly",
-            ),
-            (
-                Calendar::Day,
-                self.keep_daily,
-                KeepReason::Daily,
-                "keep_daily",
-            ),
-            (
-                Calendar::Week,
-                self.keep_weekly,
-                KeepReason::Weekly,
-                "keep_weekly",
-            ),
-            (
-                Calendar::Month,
-                self.keep_monthly,
-                KeepReason::Monthly,
-                "keep_monthly",
-            ),
-            (
-                Calendar::Year,
-                self.keep_yearly,
-                KeepReason::Yearly,
-                "keep_yearly",
-            ),
-        ];
-        let zone = self.time_zone.tz();
-        for (calendar, count, reason, name) in rules {
-            let (mut seen, mut places) = (BTreeSet::new(), 0);
-            for (fact, counts) in self.newest_first(chain) {
-                if places >= count {
-                    break;
-                }
-                let bucket = calendar.bucket(fact.time, zone);
-                if !counts && !seen.contains(&bucket) {
-                    kept.add_unverified(fact.id, name);
-                } else if counts && seen.insert(bucket) {
-                    places += 1;
-                    kept.add(fact.id, reason(places));
-                }
-            }
-        }
-    }
-
-    /// Signed and undamaged ones, and whether they count, from the newest that does. What is newer
-    /// than that awaits verification in any case.
-    fn newest_first<'a>(
-        &self,
-        chain: &'a [&'a BackupFact],
-    ) -> impl Iterator<Item = (&'a BackupFact, bool)> {
-        let count_from = self.count_from;
-        chain
-            .iter()
-            .rev()
-            .map(move |fact| (*fact, fact.holds_at(count_from)))
-            .skip_while(|(_, counts)| !counts)
-            .filter(|(fact, _)| fact.is_signed && !fact.is_damaged)
     }
 
     /// The newest proven backups, and the best others while those are too few.
@@ -200,6 +143,7 @@ impl RetentionPolicy {
                 };
                 Decision {
                     id: fact.id,
+                    pool: fact.pool,
                     sequence: fact.sequence,
                     time: fact.time,
                     level: fact.level,
@@ -263,9 +207,14 @@ impl fmt::Display for Decision {
         });
         write!(
             f,
-            "{} {} {level} {}",
+            "{} {} {level} {}{}",
             self.id,
             self.time.format("%F %TZ"),
+            if self.pool == Pool::Manual {
+                "manual, "
+            } else {
+                ""
+            },
             self.verdict
         )
     }
@@ -288,20 +237,17 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A length of calendar, how many of it are kept, the reason given for the n-th, and its name.
-type CalendarRule = (Calendar, u32, fn(u32) -> KeepReason, &'static str);
-
 /// Reasons to keep, by backup.
 #[derive(Debug, Default)]
-struct Kept(BTreeMap<SnapshotId, BTreeSet<KeepReason>>);
+pub(super) struct Kept(BTreeMap<SnapshotId, BTreeSet<KeepReason>>);
 
 impl Kept {
-    fn add(&mut self, id: SnapshotId, reason: KeepReason) {
+    pub(super) fn add(&mut self, id: SnapshotId, reason: KeepReason) {
         self.0.entry(id).or_default().insert(reason);
     }
 
     /// Named for the first rule that would keep it: one is enough.
-    fn add_unverified(&mut self, id: SnapshotId, rule: &'static str) {
+    pub(super) fn add_unverified(&mut self, id: SnapshotId, rule: &'static str) {
         let reasons = self.0.entry(id).or_default();
         let is_named = |reason: &KeepReason| matches!(reason, KeepReason::NotVerified { .. });
         if !reasons.iter().any(is_named) {

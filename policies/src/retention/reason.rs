@@ -38,6 +38,10 @@ pub enum KeepReason {
     Yearly(u32),
     /// Not older than `keep_within`.
     Within,
+    /// In the recovery window.
+    RecoveryWindow,
+    /// The beginning of the recovery window is reached from it.
+    WindowBase,
     /// A kept backup cannot be restored without it.
     NeededBy(SnapshotId),
     /// Newer than the newest verified one; it may yet be verified.
@@ -80,6 +84,8 @@ impl fmt::Display for KeepReason {
             Self::Monthly(place) => write!(f, "keep_monthly {place}"),
             Self::Yearly(place) => write!(f, "keep_yearly {place}"),
             Self::Within => f.write_str("keep_within"),
+            Self::RecoveryWindow => f.write_str("recovery_window"),
+            Self::WindowBase => f.write_str("recovery_window begins after it"),
             Self::NeededBy(id) => write!(f, "needed by {id}"),
             Self::AwaitsVerification => f.write_str("awaits verification"),
             Self::NotVerified { rule } => {

@@ -2,10 +2,10 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_policies::objective::{BackupPoint, DrillPoint};
-use holdfast_policies::retention::simulate;
+use holdfast_policies::retention::{Scenario, simulate};
 use holdfast_policies::{
     BackupFact, ByteSize, DrillId, EncryptionRule, Evidence, Generation, Level, Listing, Objective,
-    ObjectiveStatus, PolicyOptions, RetentionInput, RetentionPolicy, Rto, Schedule, Sequence,
+    ObjectiveStatus, PolicyOptions, Pool, RetentionInput, RetentionPolicy, Rto, Schedule, Sequence,
     SnapshotId, Span, TimeZone,
 };
 
@@ -17,6 +17,7 @@ fn fact(number: u8, time: DateTime<Utc>, level: Level) -> BackupFact {
     BackupFact {
         id: SnapshotId::new(time, [number; 10]),
         generation: Generation::FIRST,
+        pool: Pool::Scheduled,
         sequence: Sequence(u64::from(number)),
         time,
         observed: Some(time + TimeDelta::seconds(5)),
@@ -143,6 +144,9 @@ fn every_refusal_says_what_is_wrong() {
     changed[27].observed = Some(input.now + TimeDelta::days(2));
     refuse(&changed, input);
     let mut changed = facts.clone();
+    changed[10].observed = Some(changed[10].time - TimeDelta::hours(1));
+    refuse(&changed, input);
+    let mut changed = facts.clone();
     changed[10].time -= TimeDelta::days(1);
     refuse(&changed, input);
     let mut changed = facts.clone();
@@ -189,16 +193,16 @@ fn policies_that_keep_nothing_are_refused() {
 fn a_year_of_the_default_policy_is_simulated() {
     let hourly = Schedule::parse("@hourly", TimeZone::UTC).unwrap();
     let weekly = Schedule::parse("@weekly", TimeZone::UTC).unwrap();
-    let span = (at("2026-01-01T00:00:00Z"), Span::from_secs(365 * 86_400));
     let policy = RetentionPolicy::default();
-    let year = simulate(
-        &policy,
-        &hourly,
-        Some(&weekly),
-        span,
-        ByteSize::new(1 << 30),
-    )
-    .unwrap();
+    let of = Scenario {
+        schedule: &hourly,
+        drills: Some(&weekly),
+        manual: None,
+        start: at("2026-01-01T00:00:00Z"),
+        length: Span::from_secs(365 * 86_400),
+        size: ByteSize::new(1 << 30),
+    };
+    let year = simulate(&policy, of).unwrap();
     assert_eq!((year.taken, year.is_cut_short), (8760, false));
     let remaining: Vec<String> = year
         .remaining

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_policies::{
-    BackupFact, ByteSize, Generation, KeepReason, Level, Listing, Refusal, RetentionInput,
+    BackupFact, ByteSize, Generation, KeepReason, Level, Listing, Pool, Refusal, RetentionInput,
     RetentionPlan, RetentionPolicy, Sequence, SnapshotId, Span, Verdict,
 };
 
@@ -73,6 +73,7 @@ fn history(random: &mut Random, policy: &RetentionPolicy) -> (Vec<BackupFact>, R
         let mut fact = BackupFact {
             id: id_of(random, time),
             generation: Generation::FIRST,
+            pool: Pool::Scheduled,
             sequence: Sequence(sequence),
             time,
             observed: random.one_in(2).then(|| time + TimeDelta::seconds(30)),
@@ -369,6 +370,7 @@ fn untried_backups_outlive_the_first_verified_one() {
         BackupFact {
             id: SnapshotId::new(time, [number; 10]),
             generation: Generation::FIRST,
+            pool: Pool::Scheduled,
             sequence: Sequence(u64::from(number)),
             time,
             observed: None,

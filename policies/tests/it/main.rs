@@ -11,4 +11,5 @@ mod histories;
 #[path = "../../../store/tests/it/long.rs"]
 mod long;
 mod oracle;
+mod promises;
 mod random;

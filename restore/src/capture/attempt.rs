@@ -10,7 +10,7 @@ use holdfast_store::etcd_file::EtcdFile;
 use tokio::time::Instant;
 
 use super::cutter::{Cutter, Whole};
-use super::{CaptureOptions, Captured, Position, ReadBack, claimed};
+use super::{CaptureOptions, Captured, Position, ReadBack};
 use crate::claim;
 use crate::error::{Error, Result};
 use crate::inspect::{self, Comparison};
@@ -84,15 +84,7 @@ impl Run<'_> {
         if self.options.generation.is_none() {
             return Ok(());
         }
-        let cluster = &self.options.cluster;
-        match claim::newest(self.vault, cluster, self.trust).await?.0 {
-            Some((newest, by)) if newest.generation > ours => Err(Error::Replaced {
-                cluster: cluster.clone(),
-                ours,
-                successor: Box::new(claimed(&newest, &by)),
-            }),
-            _ => Ok(()),
-        }
+        claim::confirm(self.vault, &self.options.cluster, ours, self.trust).await
     }
 
     /// Another cluster than before is another history: it needs consent and a new generation.
@@ -165,6 +157,7 @@ impl Run<'_> {
             id,
             cluster: self.options.cluster.clone(),
             generation: position.generation,
+            pool: self.options.pool,
             sequence: position.sequence,
             predecessor: position.predecessor.clone(),
             started: self.options.now,

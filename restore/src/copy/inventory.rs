@@ -64,7 +64,12 @@ pub(super) fn kind_of(name: &ObjectName) -> Kind {
     let mut segments = name.as_str().split('/').skip(2);
     let (folder, next) = (segments.next().unwrap_or_default(), segments.next());
     let id = || next.and_then(|text| text.parse::<SnapshotId>().ok());
-    let released = || next?.strip_suffix(".json")?.parse::<SnapshotId>().ok();
+    // `ID.json`, then `ID.NUMBER.json`.
+    let released = || {
+        let stem = next?.strip_suffix(".json")?;
+        let id = stem.split_once('.').map_or(stem, |(id, _)| id);
+        id.parse::<SnapshotId>().ok()
+    };
     match Folder::named(folder) {
         Some(Folder::Manifests) => Kind::Manifest,
         Some(Folder::Parts) => id().map_or(Kind::Own, Kind::Part),
@@ -74,6 +79,8 @@ pub(super) fn kind_of(name: &ObjectName) -> Kind {
         Some(Folder::Deltas) => Kind::Delta,
         Some(Folder::Uses) | None => Kind::Own,
         Some(Folder::Proofs | Folder::Pins) => Kind::Record(id()),
-        Some(Folder::Ledger | Folder::Drills | Folder::Claims) => Kind::Record(None),
+        Some(Folder::Ledger | Folder::Drills | Folder::Claims | Folder::Confirmations) => {
+            Kind::Record(None)
+        }
     }
 }

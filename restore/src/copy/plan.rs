@@ -42,7 +42,9 @@ impl<'a> Plan<'a> {
     pub(super) fn make(catalog: &'a Catalog, first: &Inventory, here: &Inventory) -> Self {
         let mut plan = Self::default();
         let envelopes = envelopes(first);
-        for backup in &catalog.backups {
+        // What is in the trash is whole, and may be brought back.
+        let trashed = catalog.trash.iter().map(|one| &one.backup);
+        for backup in catalog.backups.iter().chain(trashed) {
             let belonging = envelopes.get(&backup.id()).map_or(&[][..], Vec::as_slice);
             plan.add_backup(backup, belonging, here);
         }
@@ -55,6 +57,8 @@ impl<'a> Plan<'a> {
                 here.objects.contains_key(&manifest)
             })
             .map(|one| one.release.link.id)
+            .chain(catalog.trash.iter().map(|one| one.backup.id()))
+            .chain(catalog.returned.keys().copied())
             .collect();
         let believed: BTreeSet<SnapshotId> = catalog
             .released

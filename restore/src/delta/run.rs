@@ -12,6 +12,7 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use holdfast_policies::{ClusterName, Generation};
 use serde::Serialize;
 
+use super::gap::{self, DeltaGap};
 use super::release::{DeltaRelease, RELEASE_BYTES_MAX};
 use super::rows::{self, Item};
 use super::{DELTA_BYTES_MAX, Head, Predecessor, RECORD_BYTES_MAX};
@@ -28,6 +29,9 @@ const READS_MAX: usize = 16;
 
 /// Payloads read at once.
 const PAYLOADS_MAX: usize = 4;
+
+/// Most records remembered, some tens of megabytes; the others are read each time.
+const KNOWN_MAX: usize = 20_000;
 
 /// Most flaws named.
 const FLAWS_MAX: usize = 100;
@@ -57,6 +61,8 @@ pub struct Following {
 pub struct Runs {
     /// By generation and number. A generation with a gap has several.
     pub runs: Vec<Run>,
+    /// What was not captured between them, in the order of the runs behind each.
+    pub gaps: Vec<DeltaGap>,
     /// What is wrong with them.
     pub flaws: Vec<Flaw>,
 }
@@ -156,25 +162,57 @@ impl Runs {
     }
 }
 
+/// Records read before, for whoever looks again and again: an object is never written over, so one
+/// of the same name and size that was stored at the same time holds the same record. Whether its
+/// payload still is what the record says is not looked at here anyway.
+#[derive(Debug, Clone, Default)]
+pub struct Known(BTreeMap<ObjectName, (Listed, Head)>);
+
+impl Known {
+    fn of(&self, entry: &Listed) -> Option<&Head> {
+        let known = self.0.get(&entry.name);
+        known
+            .filter(|(as_it_was, _)| as_it_was == entry)
+            .map(|(_, head)| head)
+    }
+}
+
 /// Reads the records of all deltas. Links to backups are compared with `catalog`.
 pub async fn survey<Mode: Sync>(
     vault: &Vault<Mode>,
     catalog: &Catalog,
     trust: &Trust,
 ) -> Result<Runs> {
+    survey_again(vault, catalog, trust, &mut Known::default()).await
+}
+
+/// The same, where what is `known` already under the same trust need not be read.
+pub async fn survey_again<Mode: Sync>(
+    vault: &Vault<Mode>,
+    catalog: &Catalog,
+    trust: &Trust,
+    known: &mut Known,
+) -> Result<Runs> {
     let cluster = &catalog.cluster;
     let listing = vault.list_with_odd(&Folder::Deltas.of(cluster)).await?;
     let mut flaws = listing.odd;
-    let (releases, deltas): (Vec<Listed>, Vec<Listed>) = listing
+    let (releases, others): (Vec<Listed>, Vec<Listed>) = listing
         .objects
         .into_iter()
         .partition(|one| layout::is_delta_release(&one.name));
+    let (gaps, deltas): (Vec<Listed>, Vec<Listed>) = others
+        .into_iter()
+        .partition(|one| layout::is_delta_gap(&one.name));
+    let gaps = gap::read(vault, cluster, &gaps, trust, &mut flaws).await?;
     let released = released(vault, cluster, releases, trust, &mut flaws).await?;
     let is_gone = |one: &Listed| {
         let place = layout::delta_place(&one.name);
         place.is_some_and(|(run, number)| released.get(&run).is_some_and(|gone| number <= *gone))
     };
     let deltas = deltas.into_iter().filter(|one| !is_gone(one));
+    let before = std::mem::take(known);
+    let (again, deltas): (Vec<Listed>, Vec<Listed>) =
+        deltas.partition(|one| before.of(one).is_some());
     let read = |entry: Listed| {
         async move {
             let length = length_of(RECORD_BYTES_MAX);
@@ -193,22 +231,55 @@ pub async fn survey<Mode: Sync>(
         }
         .boxed()
     };
-    let reads: Vec<BoxFuture<'_, Result<_>>> = deltas.map(read).collect();
+    let reads: Vec<BoxFuture<'_, Result<_>>> = deltas.into_iter().map(read).collect();
     let read: Vec<(Listed, Result<Head>)> = futures::stream::iter(reads)
         .buffered(READS_MAX)
         .try_filter_map(|read| std::future::ready(Ok(read)))
         .try_collect()
         .await?;
+    let again = again.into_iter().filter_map(|entry| {
+        let head = before.of(&entry)?.clone();
+        Some((entry, Ok(head)))
+    });
     let mut places: BTreeMap<(Generation, u64), Head> = BTreeMap::new();
-    for (entry, head) in read {
+    for (entry, head) in again.chain(read) {
         match place(cluster, &entry, head) {
             Ok((place, head)) => {
+                if known.0.len() < KNOWN_MAX {
+                    known.0.insert(entry.name.clone(), (entry, head.clone()));
+                }
                 places.insert(place, head);
             }
             Err(flaw) => flaws.push(flaw),
         }
     }
-    Ok(chain(catalog, places, &released, flaws))
+    Ok(Runs {
+        gaps,
+        ..chain(catalog, places, &released, flaws)
+    })
+}
+
+/// The newest delta that can be believed: behind it a run may go on.
+pub async fn last<Mode>(
+    vault: &Vault<Mode>,
+    cluster: &ClusterName,
+    trust: &Trust,
+) -> Result<Option<Head>> {
+    let listed = vault.list(&Folder::Deltas.of(cluster)).await?;
+    let is_delta = |one: &&Listed| layout::delta_place(&one.name).is_some() && one.bytes > 0;
+    for entry in listed.iter().rev().filter(is_delta).take(READS_MAX) {
+        let length = length_of(RECORD_BYTES_MAX);
+        let start = match vault.get_start(&entry.name, length).await {
+            Ok(start) => start,
+            Err(Error::ObjectMissing { .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        let head = Head::read(entry.name.as_str(), &start, trust);
+        if let Ok((_, head)) = place(cluster, entry, head) {
+            return Ok(Some(head));
+        }
+    }
+    Ok(None)
 }
 
 /// Through which number the deltas of each generation were let go.
@@ -307,7 +378,11 @@ pub(crate) fn chain(
         }
     }
     flaws.truncate(FLAWS_MAX);
-    Runs { runs, flaws }
+    Runs {
+        runs,
+        gaps: Vec::new(),
+        flaws,
+    }
 }
 
 /// Whether a delta is what follows `before`, or the beginning of a run.

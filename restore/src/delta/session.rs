@@ -3,19 +3,23 @@
 //!
 //! What is gathered becomes a sealed delta; while that is stored the next is gathered already, so
 //! that a slow vault does not keep a watch from being read. A delta that could not be stored is
-//! kept and stored again; a feed that failed is opened anew after what is kept. Only
-//! [`Error::CaptureBroken`] and a place that is taken ([`Error::ObjectExists`]) end the run.
+//! kept and stored again; a feed that failed is opened anew after what is kept. What ends the run
+//! says [`Error::ends_run`]: a gap, a place that is taken, somebody who took over.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{RunWriter, Sealed};
+use crate::claim;
 use crate::error::{Error, Result};
 use crate::follow::{Feed, Follower, Gathered, Now};
-use crate::key::Signer;
+use crate::key::{Signer, Trust};
 use crate::manifest::SourceHash;
+use crate::office::Office;
+use crate::part::length_of;
 use crate::seal::Sealer;
 use crate::vault::{ReadWrite, Vault};
 
@@ -60,8 +64,35 @@ pub struct Stored {
     pub to: i64,
     /// Rows in it.
     pub events: u64,
+    /// Bytes of the object.
+    pub bytes: u64,
     /// Until when everything is in the vault, by the writer's clock.
     pub until: DateTime<Utc>,
+}
+
+/// What must hold before each delta is stored.
+#[derive(Debug, Clone)]
+pub struct Fence {
+    /// Whose claims count: the run's generation must be the newest claimed.
+    pub trust: Trust,
+    /// What must still be held besides.
+    pub office: Option<Arc<dyn Office>>,
+}
+
+impl Fence {
+    async fn check(&self, writer: &RunWriter, vault: &Vault<ReadWrite>) -> Result<()> {
+        let cluster = writer.cluster();
+        if let Some(office) = &self.office {
+            office
+                .still_held()
+                .await
+                .map_err(|reason| Error::OfficeLost {
+                    cluster: cluster.clone(),
+                    reason,
+                })?;
+        }
+        claim::confirm(vault, cluster, writer.generation(), &self.trust).await
+    }
 }
 
 /// A run being written.
@@ -69,6 +100,7 @@ pub struct Stored {
 pub struct Session {
     writer: RunWriter,
     options: SessionOptions,
+    fence: Option<Fence>,
     follower: Option<Follower<Box<dyn Feed>>>,
     sealed: Option<Sealed>,
     gathered: Option<Gathered>,
@@ -83,12 +115,20 @@ impl Session {
         Self {
             writer,
             options,
+            fence: None,
             follower: None,
             sealed: None,
             gathered: None,
             told: None,
             hashed: None,
         }
+    }
+
+    /// Stores nothing once another writer took over.
+    #[must_use]
+    pub fn fenced(mut self, fence: Fence) -> Self {
+        self.fence = Some(fence);
+        self
     }
 
     /// The newest revision in the vault.
@@ -118,7 +158,8 @@ impl Session {
                 Ok(None)
             }
         };
-        let storing = store(&mut self.writer, &mut self.sealed, vault);
+        let fence = self.fence.as_ref();
+        let storing = store(&mut self.writer, &mut self.sealed, fence, vault);
         let (stored, gathered) = tokio::join!(storing, gathering);
         let failed = match gathered {
             Ok(Some((follower, gathered))) => {
@@ -141,7 +182,8 @@ impl Session {
 
     /// Stores what is sealed, at the end.
     pub async fn finish(&mut self, vault: &Vault<ReadWrite>) -> Result<Option<Stored>> {
-        store(&mut self.writer, &mut self.sealed, vault).await
+        let fence = self.fence.as_ref();
+        store(&mut self.writer, &mut self.sealed, fence, vault).await
     }
 
     /// The revision after which is read on.
@@ -208,17 +250,22 @@ async fn gather(
 async fn store(
     writer: &mut RunWriter,
     pending: &mut Option<Sealed>,
+    fence: Option<&Fence>,
     vault: &Vault<ReadWrite>,
 ) -> Result<Option<Stored>> {
     let Some(sealed) = pending.as_ref() else {
         return Ok(None);
     };
+    if let Some(fence) = fence {
+        fence.check(writer, vault).await?;
+    }
     writer.commit(vault, sealed).await?;
     let record = &sealed.record;
     let stored = Stored {
         number: record.number,
         to: record.to,
         events: record.events,
+        bytes: length_of(sealed.object.len()),
         until: record.finished,
     };
     *pending = None;
@@ -230,7 +277,10 @@ impl Error {
     pub fn ends_run(&self) -> bool {
         matches!(
             self,
-            Self::CaptureBroken { .. } | Self::ObjectExists { .. } | Self::Replaced { .. }
+            Self::CaptureBroken { .. }
+                | Self::ObjectExists { .. }
+                | Self::Replaced { .. }
+                | Self::OfficeLost { .. }
         )
     }
 }

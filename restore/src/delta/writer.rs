@@ -2,7 +2,7 @@
 
 use holdfast_policies::{ClusterName, Generation};
 
-use super::{Delta, Predecessor, Sealed};
+use super::{Delta, Head, Predecessor, Sealed};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::follow::Gathered;
@@ -32,6 +32,29 @@ impl RunWriter {
             predecessor: Predecessor::Snapshot(link.clone()),
             to: manifest.content.revision,
         }
+    }
+
+    /// Goes on behind the last delta of a run. Whether somebody else does too shows when the next
+    /// place is taken.
+    pub fn resume(last: &Head) -> Self {
+        let record = &last.record;
+        Self {
+            cluster: record.cluster.clone(),
+            generation: record.generation,
+            next: record.number.saturating_add(1),
+            predecessor: Predecessor::Delta(last.digest),
+            to: record.to,
+        }
+    }
+
+    /// Whose changes it writes.
+    pub fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    /// The generation of the run.
+    pub fn generation(&self) -> Generation {
+        self.generation
     }
 
     /// The newest revision committed.

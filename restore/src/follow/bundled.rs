@@ -9,8 +9,10 @@ use holdfast_store::ErrorKind;
 use holdfast_store::state::State;
 
 use super::{CUT_BYTES, Feed, broken};
+use crate::delta::Followed;
 use crate::error::{Error, Result};
-use crate::manifest::SourceRecord;
+use crate::manifest::{SourceHash, SourceRecord};
+use crate::source::{BundledSource, Source as _};
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -97,5 +99,40 @@ impl Feed for BundledFeed {
 
     fn source(&self) -> &SourceRecord {
         &self.source
+    }
+}
+
+/// The bundled store and the cluster it must stay, for a session.
+#[derive(Debug, Clone)]
+pub struct FollowedBundled {
+    store: BundledSource,
+    cluster_id: Option<String>,
+}
+
+impl FollowedBundled {
+    /// `cluster_id`: that of the backup followed, in hexadecimal.
+    pub fn new(store: BundledSource, cluster_id: Option<String>) -> Self {
+        Self { store, cluster_id }
+    }
+}
+
+#[async_trait]
+impl Followed for FollowedBundled {
+    async fn feed(&self, revision: i64) -> Result<Box<dyn Feed>> {
+        let record = self.store.record();
+        if let (Some(expected), Some(found)) = (&self.cluster_id, &record.cluster_id)
+            && expected != found
+        {
+            return Err(broken(
+                revision,
+                format!("the source is cluster {found} now"),
+            ));
+        }
+        let feed = BundledFeed::open(self.store.state(), record, revision)?;
+        Ok(Box::new(feed))
+    }
+
+    async fn hash_kv(&self, revision: i64) -> Result<SourceHash> {
+        self.store.hash_kv(revision).await
     }
 }

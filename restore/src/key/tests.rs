@@ -1,3 +1,8 @@
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use age::secrecy::ExposeSecret as _;
+
 use super::*;
 
 #[test]
@@ -31,7 +36,7 @@ fn a_signing_key_file_reads_back_and_tells_its_verifier() {
 }
 
 #[test]
-fn recipients_that_cannot_be_used_are_refused_without_repeating_a_secret() {
+fn en10_recipients_that_cannot_be_used_are_refused_without_repeating_a_secret() {
     let secret = age::x25519::Identity::generate()
         .to_string()
         .expose_secret()
@@ -42,6 +47,7 @@ fn recipients_that_cannot_be_used_are_refused_without_repeating_a_secret() {
         "age1pq1qqqq",
         "age1yubikey1qqqqqqqqqqqqqqqq",
         "../../bin/sh",
+        "age1../x1wfjkx6tsd9jkuaqk0c6mp",
         "ssh-dss AAAA",
         secret.as_str(),
     ] {
@@ -81,4 +87,17 @@ fn debug_output_shows_no_secret() {
     let text = format!("{signer:?}");
     assert!(!text.contains(&hex::encode(signer.key().as_bytes())));
     assert!(text.contains("ed25519:"));
+}
+
+#[test]
+fn a_plugins_recipient_has_a_name_of_its_own_and_a_missing_program_is_told() {
+    let recipient = Recipient::parse("age1nowhere1wfjkx6tsd9jkuaqn2d8gg").unwrap();
+    assert!(recipient.fingerprint().starts_with("plugin-nowhere:"));
+    assert_eq!(recipient.plugin(), Some("nowhere"));
+    let told = recipient.as_age().err().unwrap().to_string();
+    assert!(told.contains("`age-plugin-nowhere`"), "{told}");
+    let identity = "AGE-PLUGIN-NOWHERE-1D9JX2MN5D968JCCEC90";
+    let told = Identities::parse(identity, "the file").unwrap_err();
+    assert!(told.to_string().contains("`age-plugin-nowhere`"), "{told}");
+    assert!(!told.to_string().contains("1D9JX2MN5D968JCCEC90"), "{told}");
 }

@@ -106,7 +106,7 @@ pub fn plan_replay(
             (Wanted::Revision, backup, replay)
         }
         Upto::After(id, revision) => {
-            let backup = catalog.get(id)?;
+            let backup = catalog.get_named(id)?;
             let (reached, replay) = reach(runs, backup, revision);
             if reached != revision {
                 return Err(unreachable(catalog, runs, revision, [backup]));

@@ -30,6 +30,7 @@ pub(super) fn backup(sequence: u64, revision: i64, level: Level) -> Backup {
         id: id(sequence),
         cluster: cluster.clone(),
         generation: Generation::FIRST,
+        pool: holdfast_policies::Pool::Scheduled,
         sequence: Sequence(sequence),
         predecessor: None,
         started: at(i64::try_from(sequence).unwrap()),
@@ -100,6 +101,7 @@ pub(super) fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
         bumps: Vec::new(),
         claim: None,
         orphans: Vec::new(),
+        confirmed: None,
         chain: Chain {
             places: BTreeMap::new(),
             released: BTreeMap::new(),

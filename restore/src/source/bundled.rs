@@ -46,6 +46,22 @@ impl BundledSource {
         self
     }
 
+    /// What is read.
+    pub(crate) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state)
+    }
+
+    /// How a backup names this source.
+    pub(crate) fn record(&self) -> SourceRecord {
+        SourceRecord {
+            kind: "bundled".to_owned(),
+            endpoint: "bundled".to_owned(),
+            cluster_id: Some(self.cluster_id.clone()),
+            member_id: Some(self.member_id.clone()),
+            server_version: Some(self.version.clone()),
+        }
+    }
+
     /// The id of the member, in hexadecimal.
     pub(super) fn member_id(&self) -> &str {
         &self.member_id
@@ -90,13 +106,7 @@ impl Source for BundledSource {
         drop(writing);
         let trailer = u64::try_from(TRAILER_BYTES).unwrap_or(u64::MAX);
         Ok(SnapshotStream {
-            source: SourceRecord {
-                kind: "bundled".to_owned(),
-                endpoint: "bundled".to_owned(),
-                cluster_id: Some(self.cluster_id.clone()),
-                member_id: Some(self.member_id.clone()),
-                server_version: Some(self.version.clone()),
-            },
+            source: self.record(),
             divergent: Vec::new(),
             expected_bytes: bytes.checked_add(trailer),
             chunks: reader.chunks().boxed(),

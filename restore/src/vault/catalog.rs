@@ -6,17 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use holdfast_policies::{
     BackupFact, ByteSize, ClusterName, Generation, Level, Sequence, SnapshotId,
 };
 
+use super::belongings::{absent_parts, fetch, pinned};
 use super::layout::{self, Folder, ObjectName};
 use super::trash::{Released, Trashed};
 use super::{Listed, Vault};
 use crate::chain::{Chain, Place};
 use crate::claim;
+use crate::confirmation::{CONFIRMATION_BYTES_MAX, Confirmation};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::flaw::{Flaw, FlawKind};
@@ -28,9 +28,6 @@ use crate::pin::{PIN_BYTES_MAX, Pin};
 use crate::proof::{PROOF_BYTES_MAX, Proof};
 use crate::release::{self, RELEASE_BYTES_MAX, Release};
 use crate::sign::{self, Record, Signed};
-
-/// Objects read at once.
-const READS_MAX: usize = 16;
 
 /// One backup that exists: its manifest is genuine and in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +97,7 @@ impl Backup {
         BackupFact {
             id: self.manifest.id,
             generation: self.manifest.generation,
+            pool: self.manifest.pool,
             sequence: self.manifest.sequence,
             time: self.manifest.started,
             observed: Some(self.observed),
@@ -139,6 +137,8 @@ pub struct Catalog {
     pub claim: claim::Newest,
     /// Parts of no backup: left by a run that did not come to its end.
     pub orphans: Vec<Listed>,
+    /// Times up to this place were found right by an operator.
+    pub confirmed: Option<Sequence>,
     pub(crate) chain: Chain,
     /// The last step of backups that were brought back.
     pub(crate) returned: BTreeMap<SnapshotId, Release>,
@@ -170,6 +170,14 @@ impl Catalog {
         let pins: Vec<Signed<Pin>> = reading
             .records(vault, (cluster, Folder::Pins), trust, PIN_BYTES_MAX)
             .await?;
+        let confirmations: Vec<Signed<Confirmation>> = reading
+            .records(
+                vault,
+                (cluster, Folder::Confirmations),
+                trust,
+                CONFIRMATION_BYTES_MAX,
+            )
+            .await?;
         let parts = reading.list(vault, &Folder::Parts.of(cluster)).await?;
         let uses = reading.list(vault, &Folder::Uses.of(cluster)).await?;
         let releases = reading.read_releases(vault, cluster, trust).await?;
@@ -186,6 +194,7 @@ impl Catalog {
                 ledger,
                 bumps,
                 claim,
+                confirmations,
             },
         ))
     }
@@ -233,6 +242,7 @@ struct Beside {
     ledger: Ledger,
     bumps: Vec<i64>,
     claim: claim::Newest,
+    confirmations: Vec<Signed<Confirmation>>,
 }
 
 #[derive(Default)]
@@ -416,6 +426,7 @@ impl Reading {
             .filter(|part| !named.contains(part.name.folder_name()))
             .cloned()
             .collect();
+        let confirmed = confirmed(cluster, &beside.confirmations);
         let cluster = cluster.clone();
         Catalog {
             cluster,
@@ -428,10 +439,18 @@ impl Reading {
             bumps: beside.bumps,
             claim: beside.claim,
             orphans,
+            confirmed,
             chain,
             returned,
         }
     }
+}
+
+/// The highest place whose time an operator vouches for.
+fn confirmed(cluster: &ClusterName, words: &[Signed<Confirmation>]) -> Option<Sequence> {
+    let words = words.iter().map(|word| &word.record);
+    let own = words.filter(|word| word.cluster == *cluster);
+    own.map(|word| word.sequence).max()
 }
 
 /// A manifest stored after its backup was let go. One that is still there is removed in its time.
@@ -519,71 +538,4 @@ fn place(
         }
         Err(error) => Err(Flaw::new(FlawKind::ManifestEdited, name, error)),
     }
-}
-
-fn absent_parts(manifest: &Manifest, sizes: &BTreeMap<&ObjectName, u64>) -> Vec<Flaw> {
-    let check = |(index, part): (usize, &crate::part::PartRecord)| {
-        let name = layout::part(&manifest.cluster, manifest.id, index);
-        match sizes.get(&name) {
-            None => Some(Flaw::new(FlawKind::PartMissing, name, "not in the vault")),
-            Some(bytes) if *bytes != part.stored_bytes => {
-                let detail = format!("{bytes} bytes, expected {}", part.stored_bytes);
-                Some(Flaw::new(FlawKind::PartSize, name, detail))
-            }
-            Some(_) => None,
-        }
-    };
-    manifest
-        .parts
-        .iter()
-        .enumerate()
-        .filter_map(check)
-        .collect()
-}
-
-/// The last pin record of each backup decides.
-fn pinned(cluster: &ClusterName, pins: &[Signed<Pin>]) -> BTreeSet<SnapshotId> {
-    let mut last: BTreeMap<SnapshotId, &Pin> = BTreeMap::new();
-    for pin in pins
-        .iter()
-        .map(|pin| &pin.record)
-        .filter(|pin| pin.cluster == *cluster)
-    {
-        let newer = last
-            .get(&pin.id)
-            .is_none_or(|other| pin.number > other.number);
-        if newer {
-            last.insert(pin.id, pin);
-        }
-    }
-    last.into_iter()
-        .filter(|(_, pin)| pin.is_pinned)
-        .map(|(id, _)| id)
-        .collect()
-}
-
-/// Reads all that is listed. What was removed since is not there, and what no object of its kind
-/// can be is an error of its own: it says nothing of the others.
-async fn fetch<Mode: Sync>(
-    vault: &Vault<Mode>,
-    listed: Vec<Listed>,
-    limit: u64,
-) -> Result<Vec<(Listed, Result<bytes::Bytes>)>> {
-    let read = |entry: Listed| {
-        async move {
-            match vault.get(&entry.name, limit).await {
-                Ok(bytes) => Ok(Some((entry, Ok(bytes)))),
-                Err(error @ Error::TooLarge { .. }) => Ok(Some((entry, Err(error)))),
-                Err(Error::ObjectMissing { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
-        }
-        .boxed()
-    };
-    let reads: Vec<BoxFuture<'_, _>> = listed.into_iter().map(read).collect();
-    futures::stream::iter(reads)
-        .buffered(READS_MAX)
-        .try_filter_map(|read| std::future::ready(Ok(read)))
-        .try_collect()
-        .await
 }

@@ -9,6 +9,7 @@
 //! clusters/NAME/pins/ID/N.json                    an operator's wish to keep a backup; last wins
 //! clusters/NAME/releases/ID.json                  step 0 of a backup on its way out
 //! clusters/NAME/releases/ID.N.json                step N of it
+//! clusters/NAME/confirmations/SEQUENCE.json       times up to there were found right
 //! clusters/NAME/ledger/REVISION-DIGEST.json       revisions observed
 //! clusters/NAME/drills/ID.json                    drill reports
 //! clusters/NAME/claims/GENERATION.json             who writes backups from a generation on
@@ -77,6 +78,8 @@ pub enum Folder {
     Pins,
     /// Steps of backups that were let go.
     Releases,
+    /// Words of operators about times.
+    Confirmations,
     /// Observed revisions.
     Ledger,
     /// Drill reports.
@@ -98,6 +101,7 @@ impl Folder {
             Self::Proofs => "proofs",
             Self::Pins => "pins",
             Self::Releases => "releases",
+            Self::Confirmations => "confirmations",
             Self::Ledger => "ledger",
             Self::Drills => "drills",
             Self::Uses => "uses",
@@ -199,6 +203,17 @@ pub(crate) fn release(cluster: &ClusterName, id: SnapshotId, number: u64) -> Obj
     })
 }
 
+/// An operator's word about the times up to a place.
+pub(crate) fn confirmation(cluster: &ClusterName, sequence: Sequence) -> ObjectName {
+    let folder = Folder::Confirmations.of(cluster);
+    ObjectName(format!("{folder}/{:012}.json", sequence.0))
+}
+
+/// An object that is stored only to see the time at which the vault says it was.
+pub(crate) fn probe(cluster: &ClusterName, unique: crate::unique::UniqueId) -> ObjectName {
+    ObjectName(format!("{CLUSTERS}/{cluster}/clock/{unique}"))
+}
+
 /// A ledger record.
 pub(crate) fn ledger(cluster: &ClusterName, revision: i64, digest: &str) -> ObjectName {
     ObjectName(format!(
@@ -256,7 +271,21 @@ pub(crate) fn is_delta_release(name: &ObjectName) -> bool {
     name.file_name().starts_with(RELEASED)
 }
 
-/// How the names of such records begin.
+/// A record of what was not captured before a run.
+pub(crate) fn delta_gap(cluster: &ClusterName, generation: Generation) -> ObjectName {
+    let folder = Folder::Deltas.of(cluster);
+    ObjectName(format!("{folder}/{:020}/{GAP}", generation.0))
+}
+
+/// Whether a name in the folder of deltas is that of a gap.
+pub(crate) fn is_delta_gap(name: &ObjectName) -> bool {
+    name.file_name() == GAP
+}
+
+/// The name of such records.
+const GAP: &str = "gap.json";
+
+/// How the names of release records begin.
 const RELEASED: &str = "released-";
 
 /// A mark of a reader.

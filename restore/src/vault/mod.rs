@@ -3,6 +3,7 @@
 //! [`Vault<ReadOnly>`] cannot change anything; [`Vault<ReadWrite>`] can add objects that are not
 //! there yet and remove objects, and has no way to overwrite one.
 
+mod belongings;
 mod catalog;
 mod connect;
 pub mod doctor;
@@ -271,6 +272,20 @@ impl Vault<ReadWrite> {
             }
             Err(error) => Err(failed("store", name)(error)),
         }
+    }
+
+    /// What time it is by the vault's own clock: that at which it stores a small object of
+    /// `cluster`, which is removed again.
+    pub async fn clock(&self, cluster: &ClusterName) -> Result<DateTime<Utc>> {
+        let name = layout::probe(cluster, UniqueId::generate());
+        self.put_new(&name, Bytes::from_static(b"{}")).await?;
+        let found = self.store.head(&self.path(&name)).await;
+        let stored = found.map_err(failed("look up", &name))?.last_modified;
+        // Whoever may not remove it hears of that from what is to be removed.
+        if let Err(error) = self.remove(&name).await {
+            tracing::debug!(object = name.as_str(), %error, "a probe of the clock stays");
+        }
+        Ok(stored)
     }
 
     /// Removes an object; one that is not there counts as removed.

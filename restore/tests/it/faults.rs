@@ -324,6 +324,7 @@ async fn execute(
         trust: &bench.keys.trust,
         local: None,
         now: minute(30),
+        vault_now: None,
         trash_grace: TimeDelta::zero(),
     };
     let pruned = prune::execute_prune(vault, &bench.cluster, plan, options).await?;

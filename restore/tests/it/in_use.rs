@@ -31,6 +31,7 @@ fn options(bench: &Bench, after: TimeDelta, grace: TimeDelta) -> PruneOptions<'_
         trust: &bench.keys.trust,
         local: None,
         now: minute(30) + after,
+        vault_now: None,
         trash_grace: grace,
     }
 }
@@ -126,7 +127,7 @@ async fn a_reader_of_the_trash_holds_its_removal_back_and_can_read_to_the_end() 
         .unwrap();
     let work = async {
         let pruned = prune(&bench, LEASE * 2, LEASE).await;
-        let held = vec![(first, "in use by a restore".to_owned())];
+        let held = vec![(first, "in use".to_owned())];
         assert_eq!((pruned.removed, pruned.held), (vec![], held));
         restore(&bench, &plan).await;
     };

@@ -1,7 +1,7 @@
 //! Manifests read back as they were written, whatever they say.
 
 use chrono::DateTime;
-use holdfast_policies::{Generation, ID_RANDOM_BYTES, Sequence, SnapshotId};
+use holdfast_policies::{Generation, ID_RANDOM_BYTES, Pool, Sequence, SnapshotId};
 use holdfast_restore::manifest::{
     ContentMember, ContentRecord, Link, MANIFEST_VERSION, Manifest, SourceHash, SourceRecord,
 };
@@ -147,6 +147,7 @@ fn manifest() -> impl Strategy<Value = Manifest> {
                     id,
                     cluster: cluster.parse().unwrap(),
                     generation: Generation(generation),
+                    pool: Pool::ALL[usize::from(generation % 2 == 1)],
                     sequence: Sequence(sequence),
                     predecessor: (sequence > 1).then(|| Link {
                         sequence: Sequence(sequence - 1),

@@ -29,6 +29,7 @@ fn options(bench: &Bench) -> PruneOptions<'_> {
         trust: &bench.keys.trust,
         local: None,
         now: minute(30),
+        vault_now: None,
         trash_grace: TimeDelta::zero(),
     }
 }

@@ -9,10 +9,11 @@ use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use holdfast_policies::retention::Removal;
 use holdfast_policies::{ClusterName, Level, SnapshotId};
 use holdfast_restore::manifest::Link;
 use holdfast_restore::pin::{self, Pin};
-use holdfast_restore::prune::{self, PruneOptions, Pruned, Removal};
+use holdfast_restore::prune::{self, PruneOptions, Pruned};
 use holdfast_restore::release::{Release, Step, bring_back};
 use holdfast_restore::sign::{self, Record};
 use holdfast_restore::vault::layout;
@@ -97,6 +98,7 @@ fn options(bench: &Bench, after: TimeDelta, trash_grace: TimeDelta) -> PruneOpti
         trust: &bench.keys.trust,
         local: None,
         now: minute(30) + after,
+        vault_now: None,
         trash_grace,
     }
 }
@@ -226,7 +228,8 @@ async fn the_best_proven_backup_is_not_removed_from_the_trash_when_the_others_we
     proof::record(&bench.vault, &found, &bench.signer)
         .await
         .unwrap();
-    let decided = prune::removals(&bench.catalog().await, minute(30) + GRACE, GRACE);
+    let clocks = (minute(30) + GRACE, None);
+    let decided = prune::removals(&bench.catalog().await, clocks, GRACE);
     assert_eq!(decided.len(), 2);
     for (_, removal) in decided {
         assert!(matches!(removal, Removal::Held(_)), "{removal:?}");
@@ -396,5 +399,70 @@ async fn a_record_that_nobody_trusted_signed_changes_nothing() {
     assert!(
         matches!(refused, Error::NothingToRestore { .. }),
         "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_clock_set_forward_empties_no_trash_while_the_vaults_own_says_otherwise() {
+    let bench = three().await;
+    let all = bench.catalog().await.backups.len();
+    let vault_now = bench.vault.clock(&bench.cluster).await.unwrap();
+    let run = |after: TimeDelta, vault_after: TimeDelta| PruneOptions {
+        vault_now: Some(vault_now + vault_after),
+        ..options(&bench, after, GRACE)
+    };
+    for (after, vault_after, removed) in [
+        (TimeDelta::zero(), TimeDelta::zero(), 0),
+        (GRACE * 50, TimeDelta::hours(1), 0),
+        (TimeDelta::hours(1), GRACE * 50, 0),
+        (GRACE * 2, GRACE * 2, all - 1),
+    ] {
+        let plan = plan_for(&bench.catalog().await.facts(minute(30)), 1);
+        let options = run(after, vault_after);
+        let pruned = prune::execute_prune(&bench.vault, &bench.cluster, &plan, options)
+            .await
+            .unwrap();
+        assert_eq!(pruned.removed.len(), removed, "{after} {vault_after}");
+    }
+    let probes = bench.files();
+    let is_probe = |file: &std::path::PathBuf| file.to_string_lossy().contains("/clock/");
+    assert!(!probes.iter().any(is_probe), "the probe was removed again");
+}
+
+#[tokio::test]
+async fn a_word_about_times_counts_up_to_the_highest_place_it_names() {
+    let bench = three().await;
+    assert_eq!(bench.catalog().await.confirmed, None);
+    for place in [3, 2, 3] {
+        let word = holdfast_restore::confirmation::Confirmation {
+            cluster: bench.cluster.clone(),
+            sequence: holdfast_policies::Sequence(place),
+            at: minute(40),
+        };
+        holdfast_restore::confirmation::record(&bench.vault, &word, &bench.signer)
+            .await
+            .unwrap();
+        let confirmed = bench.catalog().await.confirmed;
+        assert_eq!(confirmed, Some(holdfast_policies::Sequence(3)));
+    }
+}
+
+#[tokio::test]
+async fn a_manifest_says_what_its_backup_was_taken_for_and_one_of_version_1_its_schedule() {
+    let bench = Bench::new().await;
+    let asked = holdfast_restore::CaptureOptions {
+        pool: holdfast_policies::Pool::Manual,
+        ..bench.options(minute(0))
+    };
+    bench.try_backup(SMALL, &asked).await.unwrap();
+    bench.backup(BASIC, minute(1)).await;
+    let facts = bench.catalog().await.facts(minute(2));
+    let pools: Vec<holdfast_policies::Pool> = facts.iter().map(|fact| fact.pool).collect();
+    assert_eq!(
+        pools,
+        [
+            holdfast_policies::Pool::Manual,
+            holdfast_policies::Pool::Scheduled
+        ]
     );
 }

@@ -96,6 +96,7 @@ async fn make_the_fixture_of_version_1() {
         trust: &bench.keys.trust,
         local: None,
         now: minute(30),
+        vault_now: None,
         trash_grace: TimeDelta::zero(),
     };
     prune::execute_prune(&bench.vault, &bench.cluster, &plan, options)

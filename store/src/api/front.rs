@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{Request, Response};
+use axum::http::{HeaderMap, Request, Response};
 use holdfast_proto::etcd::rpc::kv_server::KvServer;
 use hyper::body::{Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tower::Service as _;
 
+use super::deadline;
 use super::kv::KvService;
 use super::messages::{Counted, Passed};
 use super::observe::{Call, Method, client_version};
@@ -79,9 +81,15 @@ impl Front {
         if let Some(peer) = peer {
             request.extensions_mut().insert(Remote(peer));
         }
+        let deadline = match deadline::read(request.headers()) {
+            Ok(deadline) => deadline,
+            Err(refused) => return deadline::refusal(refused).map(Answer::unwatched),
+        };
         let method = Method::of(request.uri().path());
         let Some((calls, method)) = self.calls.as_ref().zip(method) else {
-            return self.route(request).await.map(Answer::unwatched);
+            let routed = async { self.route(request).await.map(Inner::Http) };
+            let routed = deadline::answer(deadline, routed).await;
+            return routed.map(|inner| Answer::new(inner, None));
         };
         let call = Call::start(&calls.metrics, method, &request);
         let Ok(version) = client_version(request.headers()) else {
@@ -96,15 +104,22 @@ impl Front {
                 metrics.calls.received(method, passed.messages);
             })
         });
-        let response = if method.is_kv() {
-            match calls.kv.clone().call(request).await {
-                Ok(response) => response.map(Inner::Grpc),
-                Err(never) => match never {},
+        let answered = async {
+            if method.is_kv() {
+                match calls.kv.clone().call(request).await {
+                    Ok(response) => response.map(Inner::Grpc),
+                    Err(never) => match never {},
+                }
+            } else {
+                self.route(request).await.map(Inner::Http)
             }
-        } else {
-            self.route(request).await.map(Inner::Http)
         };
-        call.answered(response, calls.slow)
+        let response = deadline::answer(deadline, answered).await;
+        let response = call.answered(response, calls.slow);
+        match deadline.filter(|_| !method.is_unary()) {
+            Some(deadline) => response.map(|answer| answer.until(deadline)),
+            None => response,
+        }
     }
 
     async fn route<B>(&self, request: Request<B>) -> Response<Body>
@@ -130,6 +145,8 @@ pub(super) enum Inner {
 pub(super) struct Answer {
     inner: Inner,
     call: Option<Call>,
+    /// When a stream ends, whatever is still to come.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl Answer {
@@ -137,11 +154,35 @@ impl Answer {
         Answer {
             inner: Inner::Http(body),
             call: None,
+            deadline: None,
         }
     }
 
     pub(super) fn new(inner: Inner, call: Option<Call>) -> Answer {
-        Answer { inner, call }
+        Answer {
+            inner,
+            call,
+            deadline: None,
+        }
+    }
+
+    /// Ends at `deadline`, and says why.
+    fn until(self, deadline: Instant) -> Answer {
+        Answer {
+            deadline: (!self.is_end_stream()).then(|| Box::pin(sleep_until(deadline))),
+            ..self
+        }
+    }
+
+    /// The last piece of a stream whose time is over; what would have followed is dropped.
+    fn cut(&mut self) -> Frame<Bytes> {
+        self.deadline = None;
+        self.inner = Inner::Http(Body::empty());
+        let mut trailers = HeaderMap::new();
+        if let Err(error) = deadline::over().add_header(&mut trailers) {
+            tracing::warn!(%error, "the end of a stream cannot be told");
+        }
+        Frame::trailers(trailers)
     }
 }
 
@@ -153,6 +194,14 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let is_over = |deadline: &mut Pin<Box<Sleep>>| deadline.as_mut().poll(cx).is_ready();
+        if self.deadline.as_mut().is_some_and(is_over) {
+            let last = self.cut();
+            if let Some(call) = &mut self.call {
+                call.look(&last);
+            }
+            return Poll::Ready(Some(Ok(last)));
+        }
         let frame = match &mut self.inner {
             Inner::Grpc(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
             Inner::Http(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),

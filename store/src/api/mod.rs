@@ -4,6 +4,7 @@
 mod cluster;
 mod connections;
 mod context;
+mod deadline;
 mod front;
 mod gather;
 mod health;

@@ -265,6 +265,8 @@ fn member_options(
     member.cluster_version = storage_version(&options.claimed_version);
     member.leases = LeaseClockOptions {
         ttl_min_s: lease_ttl_min_s(options.raft.election_timeout),
+        makes_checkpoints: features.makes_lease_checkpoints,
+        checkpoint_interval: options.lease_checkpoint_interval,
         ..LeaseClockOptions::default()
     };
     member.peer_dialer = Arc::clone(&options.peer_dialer);

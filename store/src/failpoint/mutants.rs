@@ -86,3 +86,13 @@ fn each_bug_brought_back_fails_the_test_that_is_there_for_it() {
     let missed: Vec<_> = CAUGHT.into_iter().filter(is_missed).collect();
     assert!(missed.is_empty(), "not caught: {missed:?}");
 }
+
+/// The harness itself: a bug that has nothing to do with a test leaves it alone, and one that has
+/// does not when it is switched off. Else everything would count as caught.
+#[test]
+fn a_bug_that_a_test_has_nothing_to_do_with_does_not_fail_it() {
+    for points in ["bugLeaseCheckpointLost=return", "bugWatchRepeatsEvent=off"] {
+        let test = "watch::session::tests::a_watch_sees_every_change_of_its_keys_from_now_on";
+        assert!(passes(points, test), "{points}");
+    }
+}

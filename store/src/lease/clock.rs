@@ -4,8 +4,10 @@
 //! again. A revocation that it decided before stays decided, for it may be in the log.
 //!
 //! Time is an argument (`tokio::time::Instant`), so tests need no waiting. A member that does not
-//! lead keeps no expiry: `promote` starts all leases anew, each with its time left at the last
-//! checkpoint plus the extension (an election timeout); `demote` forgets them.
+//! lead keeps no expiry: `promote` starts all leases anew, each with its whole time, or with what
+//! was left of it at its last checkpoint if there is one, plus the extension (an election timeout);
+//! `demote` forgets them. Checkpoints are made only where the operator asked for them (etcd's gate
+//! `LeaseCheckpoint`, off by default): the others' leaders then renew every lease in full.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,6 +28,8 @@ const COUNTED_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 pub struct LeaseClockOptions {
     /// Smallest time to live that is granted: three half election timeouts, in whole seconds.
     pub ttl_min_s: i64,
+    /// Whether the time left of long leases is recorded at all.
+    pub makes_checkpoints: bool,
     /// How often the time left of a long lease is recorded.
     pub checkpoint_interval: Duration,
     /// How long a due lease waits before it is reported again, should its revocation get lost.
@@ -36,6 +40,7 @@ impl Default for LeaseClockOptions {
     fn default() -> Self {
         Self {
             ttl_min_s: 2,
+            makes_checkpoints: false,
             checkpoint_interval: Duration::from_mins(5),
             retry_interval: Duration::from_secs(3),
         }
@@ -115,8 +120,8 @@ impl LeaseClock {
         ttl_s.max(self.options.ttl_min_s)
     }
 
-    /// This member leads now, in `term`: every lease gets its time left plus `extend`, but for those
-    /// whose revocation it decided in this same term.
+    /// This member leads now, in `term`: every lease gets its time left plus `extend`, but for
+    /// those whose revocation it decided in this same term.
     ///
     /// `leases` are asked for while no change can be observed, so that none falls in between.
     pub fn promote(
@@ -157,15 +162,21 @@ impl LeaseClock {
 
     fn timing(&self, granted_s: i64, left: Duration, extend: Duration, now: Instant) -> Timing {
         let expiry = now + left.saturating_add(extend).min(COUNTED_MAX);
-        let interval = self.options.checkpoint_interval;
         Timing {
             granted: seconds(granted_s),
             granted_s,
             has_checkpoint: false,
             expiry,
             look: expiry,
-            checkpoint: (left > interval).then(|| now + interval),
+            checkpoint: self.next_checkpoint(left, now),
         }
+    }
+
+    /// When the time left of a lease is to be recorded next.
+    fn next_checkpoint(&self, left: Duration, now: Instant) -> Option<Instant> {
+        let interval = self.options.checkpoint_interval;
+        let is_made = self.options.makes_checkpoints && left > interval;
+        is_made.then(|| now + interval)
     }
 
     /// This member does not lead any more.
@@ -199,8 +210,7 @@ impl LeaseClock {
                 if let Some(mut timing) = primary.forget(id) {
                     timing.has_checkpoint = remaining_s > 0;
                     let left = timing.expiry.saturating_duration_since(now);
-                    let interval = self.options.checkpoint_interval;
-                    timing.checkpoint = (left > interval).then(|| now + interval);
+                    timing.checkpoint = self.next_checkpoint(left, now);
                     primary.set(id, timing);
                 }
             }
@@ -269,9 +279,9 @@ impl LeaseClock {
         due
     }
 
-    /// Those of `leases` that are to be revoked now, as this leader of `term` has decided: their time
-    /// is over, also when it was started anew in the same term since they were reported. Nothing
-    /// gives them more time in this term.
+    /// Those of `leases` that are to be revoked now, as this leader of `term` has decided: their
+    /// time is over, also when it was started anew in the same term since they were reported.
+    /// Nothing gives them more time in this term.
     pub fn decide(&self, term: u64, leases: &[LeaseId], now: Instant) -> Vec<LeaseId> {
         let guard = self.primary.lock();
         let Some(primary) = guard.as_ref().filter(|primary| primary.term == term) else {
@@ -340,7 +350,10 @@ mod tests {
     }
 
     fn leader(now: Instant, leases: &[LeaseInfo]) -> LeaseClock {
-        let clock = LeaseClock::new(LeaseClockOptions::default());
+        let clock = LeaseClock::new(LeaseClockOptions {
+            makes_checkpoints: true,
+            ..LeaseClockOptions::default()
+        });
         clock.promote(1, now, Duration::ZERO, || leases.to_vec());
         clock
     }
@@ -423,6 +436,23 @@ mod tests {
         assert_eq!(
             clock.checkpoints_due(after(now, 600), 10),
             [(LeaseId(1), 400)]
+        );
+    }
+
+    #[test]
+    fn without_checkpoints_a_new_leader_gives_a_long_lease_its_whole_time_again() {
+        let now = Instant::now();
+        let clock = LeaseClock::new(LeaseClockOptions::default());
+        let lease = info(1, 1000, 0);
+        clock.promote(1, now, Duration::ZERO, || vec![lease.clone()]);
+        let later = after(now, 900);
+        assert!(clock.checkpoints_due(later, 10).is_empty());
+        clock.renew(LeaseId(1), later).unwrap();
+        assert!(clock.checkpoints_due(after(now, 1800), 10).is_empty());
+        clock.promote(2, after(now, 1800), Duration::from_secs(1), || vec![lease]);
+        assert_eq!(
+            clock.remaining(LeaseId(1), after(now, 1800)),
+            Some(Duration::from_secs(1001))
         );
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::admission;
@@ -19,6 +19,7 @@ use super::late::Way;
 use crate::apply::{LogPosition, Outcome};
 use crate::consensus::peer::Forwarded;
 use crate::consensus::{Group, Proposal};
+use crate::deadline;
 use crate::error::Error;
 
 /// Commands waiting to be sent to the leader.
@@ -38,6 +39,8 @@ type Answer = Forwarded<Result<LogPosition, Error>>;
 /// A command for the leader.
 pub(super) struct ForLeader {
     encoded: Bytes,
+    /// Until when somebody waits for it.
+    deadline: Option<Instant>,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -94,6 +97,7 @@ impl Member {
         let (answer, answered) = oneshot::channel();
         let job = ForLeader {
             encoded: proposal.encoded.clone(),
+            deadline: deadline::current(),
             answer,
         };
         if self.inner.for_leader.send(job).await.is_err() {
@@ -155,6 +159,9 @@ impl Member {
         let _admitted = inner
             .admission
             .admit(bytes, admission::is_urgent(request))?;
+        if deadline::is_over() {
+            return Err(Error::Timeout);
+        }
         let (_, position) = inner.group.write(proposal).await?;
         Ok(position)
     }
@@ -222,7 +229,16 @@ fn fill(
     batch
 }
 
-async fn send(group: &Group, batch: Vec<ForLeader>, patience: Duration) {
+async fn send(group: &Group, mut batch: Vec<ForLeader>, patience: Duration) {
+    // What nobody waits for any more is not proposed.
+    batch.retain(|job| !job.answer.is_closed());
+    // The leader is told how long the last of the others waits.
+    let waits = batch
+        .iter()
+        .map(|job| deadline::shorten_to(job.deadline, patience));
+    let Some(patience) = waits.max() else {
+        return;
+    };
     let (commands, answers): (Vec<_>, Vec<_>) = batch
         .into_iter()
         .map(|job| (job.encoded, job.answer))

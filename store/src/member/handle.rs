@@ -23,6 +23,7 @@ use crate::consensus::peer::PeerCalls;
 use crate::consensus::{ApplyHandle, Group, Leadership, Proposal, Space, Waiters};
 use crate::datadir::DirLock;
 use crate::datadir::identity::{ClusterId, MemberId};
+use crate::deadline;
 use crate::error::Error;
 use crate::lease::LeaseClock;
 use crate::state::{Sizes, State};
@@ -130,6 +131,20 @@ pub(super) struct Tallies {
     pub(super) scrubbed: scrubber::Counters,
 }
 
+/// Counts a proposal as failed unless its outcome is known: also one whose caller went away.
+struct FailsUnlessTold<'a> {
+    failed: &'a AtomicU64,
+    is_done: bool,
+}
+
+impl Drop for FailsUnlessTold<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// What ends with the member.
 pub(super) struct Owned {
     pub(super) apply: ApplyHandle,
@@ -181,10 +196,13 @@ impl Member {
     /// Refused at once with `TooManyRequests` when too much is under way, and with `NoSpace` when
     /// the disk is full. After `Timeout` the request may still be applied later, as in etcd.
     pub async fn propose(&self, request: Request) -> Result<Applied, Error> {
-        self.try_propose(request, None).await.inspect_err(|_| {
-            let failed = &self.inner.tallies.failed_proposals;
-            failed.fetch_add(1, Ordering::Relaxed);
-        })
+        let mut outcome = FailsUnlessTold {
+            failed: &self.inner.tallies.failed_proposals,
+            is_done: false,
+        };
+        let applied = self.try_propose(request, None).await?;
+        outcome.is_done = true;
+        Ok(applied)
     }
 
     /// Puts `request` through the log if this member leads in `term`: what was decided as a leader
@@ -212,6 +230,9 @@ impl Member {
             request: Some(request),
         });
         let _admitted = inner.admission.admit(proposal.encoded.len(), is_urgent)?;
+        if deadline::is_over() {
+            return Err(Error::DeadlineExceeded);
+        }
         let (start, way) = (Instant::now(), Way::default());
         let written = timeout(self.request_timeout(), async {
             match only_in {
@@ -520,9 +541,10 @@ impl Member {
             .ok_or(Error::Stopped)
     }
 
-    /// etcd's: five seconds, and twice the election timeout for a leader to be found.
+    /// etcd's: five seconds, and twice the election timeout for a leader to be found. Less when
+    /// the caller does not wait that long.
     pub(super) fn request_timeout(&self) -> Duration {
-        Duration::from_secs(5) + 2 * self.inner.options.election_timeout
+        deadline::shorten(Duration::from_secs(5) + 2 * self.inner.options.election_timeout)
     }
 
     /// A timeout while stopping is told as what it is.

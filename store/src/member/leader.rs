@@ -9,6 +9,7 @@ use super::handle::Member;
 use crate::apply::LogPosition;
 use crate::command::{LeaseCheckpoint, LeaseCheckpoints, Request};
 use crate::datadir::identity::MemberId;
+use crate::deadline;
 use crate::error::Error;
 use crate::failpoint::{self, Point};
 use crate::lease::LeaseId;
@@ -203,7 +204,10 @@ impl Member {
                     here().await
                 } else {
                     match self.inner.group.leader_calls() {
-                        Ok(leader) => there(leader, self.inner.options.election_timeout).await,
+                        Ok(leader) => {
+                            let most = self.inner.options.election_timeout;
+                            there(leader, deadline::shorten(most)).await
+                        }
                         Err(error) => Err(error),
                     }
                 };

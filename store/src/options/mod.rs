@@ -24,6 +24,7 @@ pub use self::tls::PeerTls;
 pub use self::url::ListenUrl;
 pub(crate) use self::url::peer_urls;
 use crate::consensus::peer::{PeerDialer, TcpDialer};
+use crate::lease::LeaseClockOptions;
 pub use crate::member::{
     AutoCompaction, ClusterState, Discovery, DiscoveryPassword, ScrubOptions, SrvDiscovery,
 };
@@ -157,6 +158,9 @@ pub struct Features {
     pub compares_at_start: bool,
     /// `CompactHashCheck`: the leader compares what compactions left on the members.
     pub compares_compactions: bool,
+    /// `LeaseCheckpoint`: the time left of long leases is recorded, and a new leader goes on from
+    /// there instead of renewing them in full.
+    pub makes_lease_checkpoints: bool,
 }
 
 /// Least severe log line written.
@@ -206,6 +210,8 @@ pub struct StoreOptions {
     pub corrupt_check: Option<Duration>,
     /// How often it compares what compactions left (`--compact-hash-check-time`).
     pub compact_hash_check: Duration,
+    /// How often the time left of a long lease is recorded, when it is at all (no flag: 5 minutes).
+    pub lease_checkpoint_interval: Duration,
     /// Interval of progress notifications to watches that asked for them.
     pub watch_progress_interval: Duration,
     /// Feature gates.
@@ -311,6 +317,7 @@ impl StoreOptions {
             scrub: ScrubOptions::default(),
             corrupt_check: None,
             compact_hash_check: Duration::from_mins(1),
+            lease_checkpoint_interval: LeaseClockOptions::default().checkpoint_interval,
             watch_progress_interval: Duration::from_mins(10),
             features: Features::default(),
             log_level: LogLevel::Info,

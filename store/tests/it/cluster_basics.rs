@@ -53,6 +53,34 @@ async fn a_lost_leader_is_followed_by_another_and_the_next_write_goes_through() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn seven_members_lose_three_and_go_on() {
+    let mut cluster = Cluster::start(7).await;
+    for at in 0..7 {
+        cluster.put(at, &format!("k{at}"), "v").await.unwrap();
+    }
+    cluster.agree().await;
+    // The leader is one of those that are lost.
+    let leader = cluster.leader().await;
+    for lost in [leader, (leader + 1) % 7, (leader + 2) % 7] {
+        cluster.kill(lost).await;
+    }
+    let left = cluster.running();
+    assert_eq!(left.len(), 4);
+    cluster.leader().await;
+    for at in left {
+        let own = format!("after{at}");
+        cluster.put(at, &own, "v").await.unwrap();
+        assert_eq!(cluster.get(at, &own).await.unwrap().as_deref(), Some("v"));
+        for key in 0..7 {
+            let found = cluster.get(at, &format!("k{key}")).await.unwrap();
+            assert_eq!(found.as_deref(), Some("v"), "k{key} through m{at}");
+        }
+    }
+    cluster.agree().await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_member_and_five_members_found_a_cluster_the_same_way() {
     for size in [1, 5] {
         let mut cluster = Cluster::start(size).await;

@@ -1,9 +1,10 @@
 //! Several members in one process, on free loopback ports, and a network between them that can be
 //! cut.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ use crate::member::put;
 pub(crate) struct Network {
     /// Pairs (from, to) between which nothing passes, by the ports of their peer URLs.
     cut: Mutex<BTreeSet<(u16, u16)>>,
+    /// Connections that are open, by the order in which they were made.
+    open: Mutex<BTreeMap<u64, (u16, u16)>>,
+    made: AtomicU64,
     relays: Mutex<JoinSet<()>>,
 }
 
@@ -57,6 +61,19 @@ impl Network {
     /// Everything passes again.
     pub(crate) fn heal(&self) {
         self.cut.lock().unwrap().clear();
+    }
+
+    /// How many connections were made so far.
+    pub(crate) fn made(&self) -> u64 {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    /// Connections to or from `port` that are open and were among the first `made`.
+    pub(crate) fn open_of(&self, port: u16, made: u64) -> usize {
+        let open = self.open.lock().unwrap();
+        let old = open.range(..made).map(|(_, ends)| ends);
+        old.filter(|(from, to)| *from == port || *to == port)
+            .count()
     }
 
     fn is_cut(&self, from: u16, to: u16) -> bool {
@@ -92,6 +109,8 @@ async fn relay(
     network: Arc<Network>,
     (from, to): (u16, u16),
 ) {
+    let number = network.made.fetch_add(1, Ordering::SeqCst);
+    network.open.lock().unwrap().insert(number, (from, to));
     let cut = async {
         while !network.is_cut(from, to) {
             sleep(Duration::from_millis(10)).await;
@@ -101,6 +120,7 @@ async fn relay(
         () = cut => {}
         _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
     }
+    network.open.lock().unwrap().remove(&number);
 }
 
 /// Members of one cluster; each may be down.
@@ -251,6 +271,14 @@ impl Cluster {
     /// Everything passes again.
     pub(crate) fn heal(&self) {
         self.network.heal();
+    }
+
+    /// Cuts member `at` off, and waits until the connections that it had among the first `made`
+    /// are gone.
+    pub(crate) async fn disconnect(&self, at: usize, made: u64) {
+        self.isolate(at);
+        let is_gone = || async { self.network.open_of(self.ports[at], made) == 0 };
+        crate::api_support::eventually(is_gone).await;
     }
 
     /// Puts through member `at`; the revision.

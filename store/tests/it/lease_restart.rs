@@ -34,6 +34,7 @@ async fn the_time_left_of_a_lease_survives_restarts() {
     let dir = TempDir::new().unwrap();
     let options = MemberOptions {
         leases: LeaseClockOptions {
+            makes_checkpoints: true,
             checkpoint_interval: Duration::from_secs(1),
             ..LeaseClockOptions::default()
         },

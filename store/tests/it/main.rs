@@ -15,6 +15,7 @@ mod api_maintenance;
 mod api_support;
 mod cluster_basics;
 mod cluster_catch_up;
+mod cluster_deadline;
 mod cluster_integrity;
 mod cluster_leader;
 mod cluster_lease;

@@ -159,7 +159,8 @@ pub(crate) struct PruneArgs {
     /// Only say what would be done, as without --confirm
     #[arg(long, conflicts_with = "confirm")]
     pub(super) dry_run: bool,
-    /// Times of backups up to this place of the chain were looked at and are right
+    /// Times of backups up to this place of the chain were looked at and may count; with --confirm
+    /// that is remembered in the vault
     #[arg(long, value_name = "SEQUENCE", value_parser = sequence)]
     pub(super) confirm_times: Option<Sequence>,
 }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use comfy_table::{Table, TableStyle};
-use holdfast_policies::{ByteSize, Level, SnapshotId};
+use holdfast_policies::{ByteSize, Level, Pool, SnapshotId};
 use holdfast_restore::delta::run::{Following, Runs};
 use holdfast_restore::release::Release;
 use holdfast_restore::{Backup, Manifest, Proof};
@@ -30,6 +30,7 @@ struct BackupLine {
     proven_at: Option<DateTime<Utc>>,
     is_damaged: bool,
     is_pinned: bool,
+    pool: Pool,
     /// The changes captured after it, that a restore replays.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<Following>,
@@ -97,6 +98,7 @@ fn line_of(source: &str, backup: &Backup, runs: &Runs) -> BackupLine {
         proven_at: proven.map(|proof| proof.at),
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
+        pool: manifest.pool,
         changes: runs.following(backup),
         trash_until: None,
     }
@@ -164,7 +166,9 @@ fn remark_of(one: &BackupLine) -> String {
         .trash_until
         .map(|until| format!("trash until {}", moment(until)));
     let pinned = one.is_pinned.then(|| "pinned".to_owned());
-    let remarks: Vec<String> = pinned.into_iter().chain(trash).collect();
+    let manual = (one.pool == Pool::Manual).then(|| "manual".to_owned());
+    let remarks = manual.into_iter().chain(pinned).chain(trash);
+    let remarks: Vec<String> = remarks.collect();
     remarks.join(", ")
 }
 
@@ -244,6 +248,14 @@ fn text_of(shape: &Shown<'_>) -> String {
     lines.join("\n")
 }
 
+/// What a backup was taken for, in words.
+fn occasion(pool: Pool) -> &'static str {
+    match pool {
+        Pool::Scheduled => "by its schedule",
+        Pool::Manual => "asked for",
+    }
+}
+
 fn manifest_rows(manifest: &Manifest) -> Vec<(&'static str, String)> {
     let (source, content) = (&manifest.source, &manifest.content);
     let (began, ended) = (moment(manifest.started), moment(manifest.finished));
@@ -261,7 +273,10 @@ fn manifest_rows(manifest: &Manifest) -> Vec<(&'static str, String)> {
             "source",
             format!("{} ({} {})", manifest.cluster, source.kind, source.endpoint),
         ),
-        ("taken", format!("{began} to {ended}")),
+        (
+            "taken",
+            format!("{began} to {ended}, {}", occasion(manifest.pool)),
+        ),
         ("place", format!("{sequence} of generation {generation}")),
         (
             "revision",

@@ -1,5 +1,6 @@
 //! `holdfast backup now`.
 
+use holdfast_policies::Pool;
 use holdfast_restore::source::SourceSpec;
 
 use super::super::dispatch::Context;
@@ -62,6 +63,7 @@ async fn take(
     let opened = sources::open(settings, source, None)?;
     let wishes = Wishes {
         accept_new_cluster: args.accept_new_cluster,
+        pool: Pool::Manual,
         ..Wishes::default()
     };
     backup::run(

@@ -1,10 +1,12 @@
 //! `holdfast backup prune` and `pin`.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use holdfast_policies::{RetentionPlan, SnapshotId};
+use holdfast_policies::retention::Removal;
+use holdfast_policies::{RetentionPlan, Sequence, SnapshotId};
 use holdfast_restore::Catalog;
+use holdfast_restore::confirmation::{self, Confirmation};
 use holdfast_restore::pin::{self, Pin};
-use holdfast_restore::prune::{Pruned, Removal, removals};
+use holdfast_restore::prune::{Pruned, removals};
 use serde::Serialize;
 
 use super::super::dispatch::Context;
@@ -12,7 +14,7 @@ use super::args::{PinArgs, PruneArgs};
 use crate::exit_code::ExitCode;
 use crate::failure::{Failure, OrFail as _};
 use crate::health::moment;
-use crate::jobs::prune::{self as job, DeltasDue};
+use crate::jobs::prune::{self as job, DeltasDue, Pruner};
 use crate::{keys, vaults};
 
 #[derive(Serialize)]
@@ -59,16 +61,27 @@ pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCod
     let source = settings.source(args.source.as_deref())?;
     let now = context.clock.now();
     let (catalog, runs) = vaults::history(&settings, &source.name).await?;
-    let plan = job::plan_confirmed(&settings, &catalog, now, args.confirm_times)?;
     let grace = settings.policies()?.retention.trash_grace.as_delta();
-    let (mut outcome, mut deltas_removed) = (None, None);
-    if args.confirm {
+    let (plan, outcome, deltas_removed) = if args.confirm {
         let signer = keys::signer(&settings)?;
         let vault = vaults::write(&settings, &signer, now).await?;
-        let (name, by) = (&source.name, (&signer, now));
-        outcome = Some(job::carry_out(&settings, &vault, name, &plan, by).await?);
-        deltas_removed = Some(job::release_deltas(&settings, &vault, name, by).await?);
-    }
+        let pruner = Pruner {
+            settings: &settings,
+            vault: &vault,
+            cluster: &source.name,
+            signer: &signer,
+            now,
+        };
+        let (plan, pruned) = pruner.run(args.confirm_times).await?;
+        confirm(&pruner, args.confirm_times).await?;
+        let by = (&signer, now);
+        let deltas = job::release_deltas(&settings, &vault, &source.name, by).await?;
+        (plan, Some(pruned), Some(deltas))
+    } else {
+        let confirmed = args.confirm_times;
+        let plan = job::plan(&settings, &catalog, (now, None), confirmed)?;
+        (plan, None, None)
+    };
     let shape = PruneShape {
         is_dry_run: !args.confirm,
         plan,
@@ -89,8 +102,23 @@ pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCod
     })
 }
 
+/// What was looked at once holds from now on, also for the daemon.
+async fn confirm(of: &Pruner<'_>, sequence: Option<Sequence>) -> Result<(), Failure> {
+    let Some(sequence) = sequence else {
+        return Ok(());
+    };
+    let word = Confirmation {
+        cluster: of.cluster.clone(),
+        sequence,
+        at: of.now,
+    };
+    confirmation::record(of.vault, &word, of.signer)
+        .await
+        .or_fail("that the times are right was not stored")
+}
+
 fn in_trash(catalog: &Catalog, now: DateTime<Utc>, grace: TimeDelta) -> Vec<InTrash> {
-    let decided = removals(catalog, now, grace).into_iter();
+    let decided = removals(catalog, (now, None), grace).into_iter();
     decided
         .map(|(id, removal)| InTrash {
             id,
@@ -108,6 +136,9 @@ fn text_of(shape: &PruneShape) -> String {
         let what = match &one.removal {
             Removal::Due => "its time is over, removed by this step".to_owned(),
             Removal::Waits(until) => format!("can be brought back until {}", moment(*until)),
+            Removal::Locked(until) => {
+                format!("its time is over, locked until {}", moment(*until))
+            }
             Removal::Held(why) => format!("its time is over, held back: {why}"),
         };
         format!("{} in the trash ({}): {what}", one.id, one.why)
@@ -133,6 +164,8 @@ fn text_of(shape: &PruneShape) -> String {
         done.trashed.len(),
         done.removed.len()
     ));
+    let deferred = done.deferred.iter();
+    lines.extend(deferred.map(|(id, until)| format!("{id} is locked until {}", moment(*until))));
     let held = done.held.iter();
     lines.extend(held.map(|(id, why)| format!("{id} is held back: {why}")));
     let refused = done.refused.iter();

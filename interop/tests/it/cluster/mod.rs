@@ -9,6 +9,7 @@ mod lifecycle;
 mod load;
 mod losses;
 mod membership;
+mod names;
 mod nemesis;
 mod partitions;
 mod paused;

@@ -143,14 +143,15 @@ fn watches(context: &Context, out: &mut Exposition) {
 fn features(context: &Context, out: &mut Exposition) {
     const NAME: &str = "etcd_server_feature_enabled";
     out.family(NAME);
-    // Remaining times of leases are always recorded, and always survive.
+    let features = context.options().features;
+    // What is recorded of a lease survives whenever it is.
     for (name, is_on) in [
-        ("LeaseCheckpoint", true),
-        ("LeaseCheckpointPersist", true),
-        (
-            "StopGRPCServiceOnDefrag",
-            context.options().features.stops_serving_on_defrag,
-        ),
+        ("CompactHashCheck", features.compares_compactions),
+        ("InitialCorruptCheck", features.compares_at_start),
+        ("LeaseCheckpoint", features.makes_lease_checkpoints),
+        ("LeaseCheckpointPersist", features.makes_lease_checkpoints),
+        ("SetMemberLocalAddr", features.binds_peer_address),
+        ("StopGRPCServiceOnDefrag", features.stops_serving_on_defrag),
     ] {
         let labels = [("name", name), ("stage", "ALPHA")];
         out.sample(NAME, &labels, u8::from(is_on));

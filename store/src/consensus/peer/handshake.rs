@@ -161,7 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_another_cluster_or_for_another_member_is_refused_naming_both() {
+    fn a_call_of_another_cluster_member_or_protocol_is_refused_naming_both() {
+        let mut spoken = call(0xa, 0xc1, 0xb);
+        spoken.insert(PROTOCOL, MetadataValue::from(PEER_PROTOCOL + 1));
         let cases = [
             (
                 call(0xa, 0xc2, 0xb),
@@ -175,6 +177,10 @@ mod tests {
                 call(0xe, 0xc1, 0xb),
                 "member e has been removed from cluster c1",
             ),
+            (
+                spoken,
+                "member a speaks version 2 of the peer protocol, member b version 1",
+            ),
             (MetadataMap::new(), "does not say which member it is"),
         ];
         for (metadata, text) in cases {
@@ -185,5 +191,46 @@ mod tests {
             removed.note(&refused);
             assert_eq!(*removed.0.borrow(), text.contains("removed"), "{text}");
         }
+    }
+
+    /// Keeps the reasons of the warnings.
+    #[derive(Clone, Default)]
+    struct Warnings(std::sync::Arc<Mutex<Vec<String>>>);
+
+    impl tracing::Subscriber for Warnings {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() == tracing::Level::WARN
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(
+                &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                    if field.name() == "reason" {
+                        self.0.lock().push(format!("{value:?}"));
+                    }
+                },
+            );
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn a_refused_caller_is_logged_at_once_and_then_once_in_a_while() {
+        let (warnings, log, now) = (Warnings::default(), RefusalLog::default(), Instant::now());
+        let note = |text: &str, after: Duration| {
+            log.note(&Status::failed_precondition(text), now + after);
+        };
+        tracing::subscriber::with_default(warnings.clone(), || {
+            note("one", Duration::ZERO);
+            note("two", LOG_INTERVAL / 2);
+            note("three", LOG_INTERVAL);
+            note("four", LOG_INTERVAL + Duration::from_secs(1));
+        });
+        assert_eq!(*warnings.0.lock(), ["\"one\"", "\"three\""]);
     }
 }

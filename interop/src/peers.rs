@@ -32,6 +32,10 @@ pub enum Peer {
     Checker,
     /// Another S3 server.
     Minio,
+    /// What backups are sealed with by hand.
+    Age,
+    /// Another backup program.
+    Restic,
 }
 
 impl Peer {
@@ -47,6 +51,8 @@ impl Peer {
             Self::Goclient => "goclient",
             Self::Checker => "checker",
             Self::Minio => "minio",
+            Self::Age => "age",
+            Self::Restic => "restic",
         }
     }
 
@@ -59,6 +65,7 @@ impl Peer {
             Self::Goclient => "goclient",
             Self::Checker => "checker",
             Self::Minio => "minio",
+            Self::Age | Self::Restic => "byhand",
         }
     }
 
@@ -72,6 +79,8 @@ impl Peer {
             Self::Benchmark => "go.etcd.io/etcd/v3/tools/benchmark",
             Self::Goclient | Self::Checker => ".",
             Self::Minio => "github.com/minio/minio",
+            Self::Age => "filippo.io/age/cmd/age",
+            Self::Restic => "github.com/restic/restic/cmd/restic",
         }
     }
 }

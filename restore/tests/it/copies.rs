@@ -203,7 +203,7 @@ async fn what_was_let_go_leaves_a_copy_only_once_that_holds_all_that_is_kept() {
         trust: &pair.first.keys.trust,
         local: None,
         now: minute(30),
-        grace: TimeDelta::zero(),
+        trash_grace: TimeDelta::zero(),
     };
     prune::execute_prune(&pair.first.vault, &pair.first.cluster, &plan, options)
         .await

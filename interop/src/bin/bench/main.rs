@@ -1,5 +1,6 @@
 //! Ours and real etcd in turn, on the same machine, with etcd's own load generator: a table of
-//! ratios. Only ratios are comparable between machines. Run it by `cargo xtask bench`.
+//! ratios. Only ratios are comparable between machines. Run it by `cargo xtask bench`; with
+//! `--backup MIB` it compares sealed backups with the ways by hand instead.
 
 use std::path::PathBuf;
 
@@ -7,6 +8,7 @@ use anyhow::{Context as _, Result};
 use holdfast_interop::peers::Peers;
 use holdfast_interop::server::Kind;
 
+mod backup;
 mod cluster;
 mod dataset;
 mod figures;
@@ -67,6 +69,12 @@ fn main() -> Result<()> {
         None => 1_usize,
     };
     let peers = Peers::get().context("Go is needed to build etcd's load generator")?;
+    if let Some(mib) = value("--backup").transpose()? {
+        let mib = mib.parse().context("--backup takes MiB of values")?;
+        let table = backup::measure(&peers, mib)?;
+        println!("{}\n\n{table}", machine::describe());
+        return Ok(());
+    }
     let missed_bytes = u64::from(scale.missed) * u64::from(KEY_BYTES + VALUE_BYTES);
     // In whole MiB, the nearest number of them.
     let mut figures = Figures::new((missed_bytes + (1 << 19)) >> 20);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, Checksum};
+use object_store::client::{HttpConnector as _, ReqwestConnector};
 use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
 use object_store::{Certificate, ClientOptions, ObjectStore, RetryConfig};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::listing::Lister;
+use super::lock::{Locker, ObjectLock};
 use crate::error::{Error, Result};
 
 /// Longest wait for one request to an object store, in total. A part is at most 33 MiB.
@@ -65,6 +67,10 @@ pub struct S3Spec {
     /// Checksum sent with each upload; needed by buckets with object lock. Default: none.
     #[serde(default)]
     pub request_checksum: RequestChecksum,
+    /// Objects of the backups that retention keeps are locked, on a bucket made with object lock.
+    /// Default: not set.
+    #[serde(default)]
+    pub object_lock: Option<ObjectLock>,
     /// A file with `aws_access_key_id = ...` and `aws_secret_access_key = ...` lines. Without it
     /// the environment, web identity and instance credentials are used.
     #[serde(default)]
@@ -122,6 +128,7 @@ impl S3Spec {
             ca_file: None,
             allow_http: endpoint.starts_with("http://"),
             request_checksum: RequestChecksum::None,
+            object_lock: None,
             credentials_file: None,
             credentials: Some(credentials),
         }
@@ -132,6 +139,7 @@ impl S3Spec {
 pub(super) struct Place {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) lister: Lister,
+    pub(super) locker: Option<Locker>,
     pub(super) prefix: String,
     pub(super) location: String,
 }
@@ -146,6 +154,7 @@ impl Place {
         Self {
             store,
             lister: Lister::None,
+            locker: None,
             prefix: prefix.to_owned(),
             location,
         }
@@ -173,6 +182,7 @@ impl VaultSpec {
             Self::Local { path } => Ok(Place {
                 store: local(path, is_created)?,
                 lister: Lister::Folder(path.clone()),
+                locker: None,
                 prefix: String::new(),
                 location,
             }),
@@ -181,6 +191,7 @@ impl VaultSpec {
                 let pages: Arc<dyn PaginatedListStore> = store.clone();
                 Ok(Place {
                     lister: Lister::Pages(pages),
+                    locker: locker(spec, &store)?,
                     store,
                     prefix: spec.prefix.clone(),
                     location,
@@ -215,24 +226,29 @@ fn s3(spec: &S3Spec) -> Result<Arc<AmazonS3>> {
     s3_through(spec, |builder| builder)
 }
 
+/// What sets locks, where that is wanted.
+fn locker(spec: &S3Spec, store: &Arc<AmazonS3>) -> Result<Option<Locker>> {
+    let Some(lock) = spec.object_lock else {
+        return Ok(None);
+    };
+    let refused = |reason: String| Error::VaultSettings { reason };
+    if !lock.is_sound() {
+        return Err(refused("object_lock.days: 1 to 3650".to_owned()));
+    }
+    let client = ReqwestConnector::default().connect(&client_options(spec)?);
+    Ok(Some(Locker {
+        store: Arc::clone(store),
+        client: client.map_err(|error| refused(error.to_string()))?,
+        lock,
+    }))
+}
+
 /// As configured, and changed once more.
 pub(super) fn s3_through(
     spec: &S3Spec,
     change: impl FnOnce(AmazonS3Builder) -> AmazonS3Builder,
 ) -> Result<Arc<AmazonS3>> {
     let refused = |reason: String| Error::VaultSettings { reason };
-    let mut client = ClientOptions::new()
-        .with_timeout(REQUEST_TIMEOUT)
-        .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_allow_http(is_http_allowed(spec)?);
-    if let Some(path) = &spec.ca_file {
-        let pem = fs::read(path).map_err(Error::io("read", path))?;
-        let bundle = Certificate::from_pem_bundle(&pem)
-            .map_err(|error| refused(format!("ca_file {}: {error}", path.display())))?;
-        for certificate in bundle {
-            client = client.with_root_certificate(certificate);
-        }
-    }
     let retry = RetryConfig {
         retry_timeout: RETRY_TIMEOUT,
         ..RetryConfig::default()
@@ -241,7 +257,7 @@ pub(super) fn s3_through(
         .with_bucket_name(&spec.bucket)
         .with_region(spec.region.as_deref().unwrap_or("us-east-1"))
         .with_virtual_hosted_style_request(!spec.force_path_style)
-        .with_client_options(client)
+        .with_client_options(client_options(spec)?)
         .with_retry(retry);
     if let Some(endpoint) = &spec.endpoint {
         builder = builder.with_endpoint(endpoint);
@@ -267,6 +283,23 @@ pub(super) fn s3_through(
         .build()
         .map_err(|error| refused(error.to_string()))?;
     Ok(Arc::new(store))
+}
+
+fn client_options(spec: &S3Spec) -> Result<ClientOptions> {
+    let refused = |reason: String| Error::VaultSettings { reason };
+    let mut client = ClientOptions::new()
+        .with_timeout(REQUEST_TIMEOUT)
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_allow_http(is_http_allowed(spec)?);
+    if let Some(path) = &spec.ca_file {
+        let pem = fs::read(path).map_err(Error::io("read", path))?;
+        let bundle = Certificate::from_pem_bundle(&pem)
+            .map_err(|error| refused(format!("ca_file {}: {error}", path.display())))?;
+        for certificate in bundle {
+            client = client.with_root_certificate(certificate);
+        }
+    }
+    Ok(client)
 }
 
 /// Plain HTTP is for tests and proxies on this machine: credentials and data would be readable.

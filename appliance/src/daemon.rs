@@ -109,15 +109,25 @@ impl Daemon {
             tracing::info!(address = %admin.address()?, "status page, health and metrics");
             self.own("admin", admin.serve(self.stop.clone()));
         }
-        let mut doors = Doors::new(turn.clone());
+        let (stop, clock) = (self.stop.clone(), context.clock.clone());
+        let checks = jobs::checkup::keep(
+            Arc::clone(&settings),
+            clock,
+            board.clone(),
+            refresh.clone(),
+            stop,
+        );
+        self.own("check", checks);
+        let mut doors = Doors::new(turn.clone(), board.clone());
         let shop = Arc::new(Shop {
             settings: Arc::clone(&settings),
             clock: context.clock.clone(),
             global: context.global().clone(),
             member: member.clone(),
             turn,
-            board,
+            board: board.clone(),
             refresh,
+            stored: watch::Sender::new(()),
             rehearsing: tokio::sync::Mutex::default(),
         });
         for source in &settings.config.restore.sources {
@@ -132,7 +142,7 @@ impl Daemon {
         let stop = self.stop.clone();
         self.own(
             "evidence",
-            evidence::keep(settings, context.clock.clone(), told, asked, stop),
+            evidence::keep(settings, context.clock.clone(), board, (told, asked), stop),
         );
         if let Some(member) = member {
             let stop = self.stop.clone();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use holdfast_policies::Objective;
+use holdfast_restore::waiting::Waiting;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +15,8 @@ use crate::clock::Clock;
 use crate::config::{Settings, Source};
 use crate::failure::Failure;
 use crate::health::{self, SourceStatus};
+use crate::jobs::board::Board;
+use crate::{jobs, keys};
 
 /// How often the vault is read for the status page and the metrics, at least.
 const PERIOD: Duration = Duration::from_mins(1);
@@ -28,8 +31,8 @@ type Known = BTreeMap<String, SourceStatus>;
 pub(crate) async fn keep(
     settings: Arc<Settings>,
     clock: Clock,
-    evidence: watch::Sender<Vec<SourceStatus>>,
-    mut asked: watch::Receiver<()>,
+    board: Board,
+    (evidence, mut asked): (watch::Sender<Vec<SourceStatus>>, watch::Receiver<()>),
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let objective = settings.policies()?.objective;
@@ -41,7 +44,11 @@ pub(crate) async fn keep(
                 () = stop.cancelled() => return Ok(()),
                 read = read(&settings, source, &clock) => read,
             };
-            all.push(told(&mut known, source, read, &objective, clock.now()));
+            let now = clock.now();
+            let read = read.map(|status| status.with_tries(&board.failing(), now));
+            let mut status = told(&mut known, source, read, &objective, now);
+            status.with_waiting(waiting(&settings, source).await);
+            all.push(status);
         }
         evidence.send_replace(all);
         tokio::select! {
@@ -59,6 +66,13 @@ async fn read(settings: &Settings, source: &Source, clock: &Clock) -> Result<Sou
         Ok(Err(failure)) => Err(failure.line()),
         Err(_elapsed) => Err("it does not answer in time".to_owned()),
     }
+}
+
+/// What waits on this host, also and above all while the vault cannot be read.
+async fn waiting(settings: &Settings, source: &Source) -> Result<Option<Waiting>, String> {
+    let trust = keys::trust(settings).map_err(|failure| failure.line())?;
+    let looked = jobs::waiting::look(settings, source, &trust).await;
+    looked.map_err(|failure| failure.line())
 }
 
 /// What is told of a source: what was just read, else what is known of it, judged now.

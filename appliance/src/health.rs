@@ -5,18 +5,23 @@ use std::fmt;
 use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_policies::objective::{BackupPoint, DrillPoint};
 use holdfast_policies::retention::Removal;
-use holdfast_policies::{Evidence, Level, Objective, ObjectiveStatus, Schedule, SnapshotId};
+use holdfast_policies::{
+    ByteSize, Evidence, Level, Objective, ObjectiveStatus, Schedule, SnapshotId,
+};
 use holdfast_restore::prune::removals;
+use holdfast_restore::waiting::Waiting;
 use holdfast_restore::{Backup, Catalog, ReadOnly, Trust, Vault};
 use serde::Serialize;
 
 use crate::alarms::{Alarm, AlarmName};
-use crate::config::{Settings, Source};
+use crate::config::{FIRST, Settings, Source};
 use crate::failure::{ErrorName, Failure, OrFail as _};
+use crate::jobs::board::{Failing, label};
 use crate::jobs::drill::{self, DrillWords};
 use crate::jobs::prune_log::PruneLog;
 use crate::jobs::turn::Turn;
-use crate::{keys, vaults};
+use crate::vaults::copies::CopyStatus;
+use crate::{jobs, keys, vaults};
 
 /// How long after its time a backup may be in the trash before somebody is told: prunes come after
 /// backups.
@@ -53,6 +58,10 @@ pub(crate) struct SourceStatus {
     pub(crate) newest_proven: Option<BackupWords>,
     /// Backups in the vault.
     pub(crate) backups: usize,
+    /// Other vaults that hold what the first one holds.
+    pub(crate) copies: Vec<CopyStatus>,
+    /// What waits on this host for the vault; `None` where nothing does.
+    pub(crate) waiting: Option<Waiting>,
     /// The newest drill.
     pub(crate) last_drill: Option<DrillWords>,
     /// The newest drill that passed.
@@ -89,6 +98,8 @@ impl SourceStatus {
             newest: None,
             newest_proven: None,
             backups: 0,
+            copies: Vec::new(),
+            waiting: None,
             last_drill: None,
             last_passed_drill: None,
             next_backup: None,
@@ -98,6 +109,43 @@ impl SourceStatus {
             trash: 0,
             problems: Vec::new(),
             turn: None,
+        }
+    }
+
+    /// The same, with what this process learned when it tried to copy.
+    pub(crate) fn with_tries(mut self, failing: &Failing, now: DateTime<Utc>) -> Self {
+        let before = problems_of(&self.copies, now);
+        for copy in &mut self.copies {
+            let place = jobs::copies::place(&self.source, &copy.vault);
+            if let Some((since, reason)) = failing.get(&label(jobs::copies::KIND, &place)) {
+                copy.tried(*since, reason);
+            }
+        }
+        let after = problems_of(&self.copies, now);
+        self.problems.retain(|one| !before.contains(one));
+        self.problems.extend(after);
+        let copies = self.copies.iter().map(|copy| copy.vault.as_str());
+        for name in std::iter::once(FIRST).chain(copies) {
+            let bad = failing.get(&label(jobs::checkup::KIND, name));
+            let told = bad.map(|(_, reason)| format!("the vault `{name}` is {reason}"));
+            self.problems.extend(told);
+        }
+        self
+    }
+
+    /// Takes in what waits on this host.
+    pub(crate) fn with_waiting(&mut self, looked: Result<Option<Waiting>, String>) {
+        match looked {
+            Ok(waiting) => self.waiting = waiting,
+            Err(reason) => self
+                .problems
+                .push(format!("what waits for the vault cannot be read: {reason}")),
+        }
+        if let Some(waiting) = &self.waiting {
+            let count = waiting.backups;
+            self.problems.push(format!(
+                "{count} backups wait on this host for the vault to be reached"
+            ));
         }
     }
 
@@ -132,19 +180,23 @@ pub(crate) async fn gather(
         Err(_) if settings.makes_keys() => Trust::default(),
         Err(failure) => return Err(failure),
     };
+    let mut copies = Vec::new();
     let (catalog, drills) = match read(settings, source, &trust).await {
         Ok((vault, catalog)) => {
             let reports = drill::reports(&vault, &source.name, &trust).await?;
+            copies = vaults::copies::statuses(settings, (&vault, &catalog)).await;
             (Some(catalog), reports.iter().map(DrillWords::of).collect())
         }
         // No vault yet is an answer: there is no evidence at all.
         Err(failure) if failure.name() == ErrorName::NoBackup => (None, Vec::new()),
         Err(failure) => return Err(failure),
     };
-    let problems = match &catalog {
+    let mut problems = match &catalog {
         Some(catalog) => problems(catalog),
         None => missing(settings).await,
     };
+    problems.extend(problems_of(&copies, now));
+    let waiting = jobs::waiting::look(settings, source, &trust).await?;
     let evidence = evidence(catalog.as_ref(), &drills, policies.objective.rpo_level);
     let invalid = "the schedule cannot be used";
     let next = |schedule: &Option<Schedule>, last: Option<DateTime<Utc>>| {
@@ -165,6 +217,8 @@ pub(crate) async fn gather(
         newest: evidence.newest.as_ref().map(words),
         newest_proven: evidence.newest_proven.as_ref().map(words),
         backups: catalog.as_ref().map_or(0, |catalog| catalog.backups.len()),
+        copies,
+        waiting,
         last_passed_drill: drills.iter().find(|one| one.is_passed()).cloned(),
         next_backup: next(&backup, last_backup),
         next_drill: next(&drill, last_drill),
@@ -235,6 +289,11 @@ fn words(point: &BackupPoint) -> BackupWords {
 async fn missing(settings: &Settings) -> Vec<String> {
     let failure = vaults::missing(settings).await;
     failure.iter().map(Failure::line).collect()
+}
+
+fn problems_of(copies: &[CopyStatus], now: DateTime<Utc>) -> Vec<String> {
+    let problems = copies.iter().filter_map(|copy| copy.problem(now));
+    problems.collect()
 }
 
 /// What this host's prunes came to, and what the vault shows of those of any host: a backup whose
@@ -332,6 +391,18 @@ impl fmt::Display for SourceStatus {
             "  backups           {} in the vault{trash}",
             self.backups
         )?;
+        if let Some(waiting) = &self.waiting {
+            let bytes = ByteSize::new(waiting.bytes).rounded();
+            let since = waiting.since.map_or(String::new(), moment);
+            let count = waiting.backups;
+            writeln!(
+                f,
+                "  waiting here      {count} backups, {bytes}, since {since}"
+            )?;
+        }
+        for copy in &self.copies {
+            writeln!(f, "  copy              {copy}")?;
+        }
         let planned =
             |next: Option<DateTime<Utc>>, schedule: &Option<String>| match (next, schedule) {
                 (Some(next), _) => moment(next),

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use holdfast_restore::Recipient;
 use holdfast_restore::source::{EtcdSpec, SourceSpec};
-use holdfast_restore::vault::VaultSpec;
 
 use crate::config::{DrillTarget, Settings};
 use crate::failure::{ErrorName, Failure};
@@ -101,14 +100,15 @@ fn missing_files(settings: &Settings) -> Vec<String> {
     if !settings.config.restore.identity_file.as_os_str().is_empty() {
         named.push(("restore.identity_file".to_owned(), settings.identity_file()));
     }
-    if let VaultSpec::S3(s3) = settings.vault() {
-        let files = [
-            ("ca_file", s3.ca_file),
-            ("credentials_file", s3.credentials_file),
-        ];
-        for (key, file) in files {
-            named.extend(file.map(|file| (format!("restore.vault.s3.{key}"), file)));
-        }
+    let copies = settings.config.restore.copies.iter();
+    let copies = copies.map(|one| {
+        let place = format!("vault of the copy `{}`", one.name);
+        (place, settings.resolve_vault(&one.vault))
+    });
+    let first = ("restore.vault".to_owned(), settings.vault());
+    for (place, spec) in std::iter::once(first).chain(copies) {
+        let files = spec.files().into_iter();
+        named.extend(files.map(|(key, file)| (format!("{place}.{key}"), file)));
     }
     let of_store = stores::flags::files(settings).into_iter();
     named.extend(of_store.map(|(key, file)| (key.to_owned(), file)));

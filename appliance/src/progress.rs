@@ -99,5 +99,7 @@ const fn words(phase: Phase) -> &'static str {
         Phase::Fetching => "fetching",
         Phase::Checking => "checking",
         Phase::Building => "building",
+        Phase::Copying => "copying",
+        Phase::Comparing => "comparing",
     }
 }

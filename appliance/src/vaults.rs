@@ -1,5 +1,6 @@
 //! The vault of these settings, opened for what is to be done with it.
 
+pub(crate) mod copies;
 pub(crate) mod doctor;
 
 use std::path::PathBuf;
@@ -22,7 +23,8 @@ pub(crate) async fn read(settings: &Settings) -> Result<Vault<ReadOnly>, Failure
     let spec = settings.vault();
     let vault = Vault::<ReadOnly>::open(&spec)
         .await
-        .or_fail(format!("the vault {} cannot be read", spec.location()))?;
+        .or_fail(format!("the vault {} cannot be read", spec.location()))
+        .map_err(|failure| copies::offer(settings, failure))?;
     if let Some(doubt) = vault.doubt() {
         let location = vault.location();
         tracing::warn!(location, %doubt, "the vault is read in spite of this; see that it is the right one");

@@ -10,11 +10,13 @@ use bytes::Bytes;
 use holdfast_policies::Span;
 use holdfast_proto::etcd::rpc;
 use holdfast_restore::content::Content;
+use holdfast_restore::delta::run;
 use holdfast_restore::manifest::SourceHash;
 use holdfast_restore::plan::choose;
 use holdfast_restore::{
-    Bump, Catalog, Keys, Manifest, Pick, ReadOnly, RestoreOptions, RestorePlan, Target, UniqueId,
-    Vault, plan_restore, progress, rebuild_with_content,
+    Bump, Catalog, Keys, Manifest, Pick, ReadOnly, RestoreOptions, RestorePlan,
+    Restored as Rebuilt, Target, UniqueId, Upto, Vault, plan_replay, progress,
+    rebuild_with_content,
 };
 use tokio::time::Instant;
 
@@ -26,8 +28,8 @@ use crate::history::History;
 use crate::members::{MEMBER_NAME, clients, database, member_orders, new_members, split};
 use crate::options::{DrillOptions, DrillTarget, Phase, PhaseFn, pick};
 use crate::report::{
-    BackupRecord, DrillReport, PhaseRecord, PrefixRecord, RestoredRecord, RpoRecord, TargetKind,
-    TeardownRecord,
+    BackupRecord, DrillReport, PhaseRecord, PrefixRecord, ReplayRecord, RestoredRecord, RpoRecord,
+    TargetKind, TeardownRecord,
 };
 use crate::scratch::{Pass, ScratchDir, ScratchMember, watch_budget};
 
@@ -76,6 +78,7 @@ struct Planned {
 struct Restored {
     plan: RestorePlan,
     manifest: Manifest,
+    rebuilt: Rebuilt,
     content: Content,
 }
 
@@ -83,6 +86,7 @@ struct Restored {
 struct Booted {
     plan: RestorePlan,
     manifest: Manifest,
+    rebuilt: Rebuilt,
     content: Content,
     members: Vec<ScratchMember>,
     /// One for each member.
@@ -151,6 +155,7 @@ impl<'a> Case<'a> {
             ended: options.now,
             target,
             backup: None,
+            replayed: None,
             restored: None,
             phases: Vec::new(),
             rto: None,
@@ -235,7 +240,9 @@ impl<'a> Case<'a> {
         let chosen = choose(&catalog, choice)?;
         let listed = chosen.manifest.content.members.len();
         let wanted = self.restore_options(options.members.count(listed))?;
-        let plan = plan_restore(&catalog, Pick::Id(chosen.id()), &wanted)?;
+        let runs = run::survey(vault, &catalog, &keys.trust).await?;
+        let upto = Upto::Newest(Pick::Id(chosen.id()));
+        let plan = plan_replay(&catalog, &runs, upto, &wanted)?;
         let manifest = chosen.manifest.clone();
         let history = History::of(&catalog, &manifest);
         Ok((plan, manifest, history))
@@ -309,20 +316,21 @@ impl<'a> Drill<'a, Planned> {
     async fn restore(mut self, vault: &Vault<ReadOnly>, keys: &Keys) -> Step<'a, Restored> {
         let Planned { plan, manifest } = self.state;
         let work = async {
-            let (_restored, content) =
-                rebuild_with_content(vault, &plan, keys, &progress::silent).await?;
-            Ok(content)
+            let silent = &progress::silent;
+            Ok(rebuild_with_content(vault, &plan, keys, silent).await?)
         };
-        let content = match self.case.within(work).await {
-            Ok(content) => content,
+        let (rebuilt, content) = match self.case.within(work).await {
+            Ok(done) => done,
             Err(error) => return Err(self.case.broken(Vec::new(), error)),
         };
+        self.case.report.replayed = replay_record(&plan, &rebuilt);
         self.case.enter(Phase::Boot);
         Ok(Drill {
             case: self.case,
             state: Restored {
                 plan,
                 manifest,
+                rebuilt,
                 content,
             },
         })
@@ -334,6 +342,7 @@ impl<'a> Drill<'a, Restored> {
         let Restored {
             plan,
             manifest,
+            rebuilt,
             content,
         } = self.state;
         let pass = match self.case.pass(&plan) {
@@ -369,6 +378,7 @@ impl<'a> Drill<'a, Restored> {
             state: Booted {
                 plan,
                 manifest,
+                rebuilt,
                 content,
                 members,
                 clients,
@@ -382,6 +392,7 @@ impl<'a> Drill<'a, Booted> {
         let Booted {
             plan,
             manifest,
+            rebuilt,
             content,
             members,
             clients,
@@ -396,7 +407,7 @@ impl<'a> Drill<'a, Booted> {
         };
         self.case.report.prefixes = prefix_records(&expected);
         self.case.enter(Phase::Check);
-        let facts = facts(&self.case, &plan, &manifest, members.first());
+        let facts = facts(&self.case, &plan, (&manifest, &rebuilt), members.first());
         let subject = Subject {
             facts,
             expected,
@@ -459,17 +470,32 @@ async fn decode(content: Content) -> Result<Expected> {
     read.unwrap_or_else(|error| Err(Error::member(format!("cannot be compared: {error}"))))
 }
 
-fn facts(
-    case: &Case<'_>,
-    plan: &RestorePlan,
-    manifest: &Manifest,
-    member: Option<&ScratchMember>,
-) -> Facts {
+/// What the source told of the content, before anything was replayed and of what was.
+fn told_hash(manifest: &Manifest, rebuilt: &Rebuilt) -> std::result::Result<u32, String> {
     let content = &manifest.content;
-    let told_hash = match &manifest.source_hash {
+    let told = match &manifest.source_hash {
         SourceHash::Told { hash, revision, .. } if *revision == content.revision => Ok(*hash),
         SourceHash::Told { revision, .. } => Err(format!("it told that of revision {revision}")),
         SourceHash::Unavailable { reason } => Err(reason.clone()),
+    };
+    match (rebuilt.replayed, told) {
+        // The replay was compared with it, and refused otherwise.
+        (Some(replayed), _) if replayed.compared.is_some() => Ok(rebuilt.hash_kv),
+        (Some(_), Ok(told)) if told == content.hash_kv => Ok(rebuilt.hash_kv),
+        (_, told) => told,
+    }
+}
+
+fn facts(
+    case: &Case<'_>,
+    plan: &RestorePlan,
+    (manifest, rebuilt): (&Manifest, &Rebuilt),
+    member: Option<&ScratchMember>,
+) -> Facts {
+    let content = &manifest.content;
+    let (recorded_hash, recorded_keys) = match rebuilt.replayed {
+        Some(_) => (rebuilt.hash_kv, rebuilt.keys),
+        None => (content.hash_kv, content.keys),
     };
     let restored_file = match plan.target {
         Target::Holdfast => None,
@@ -477,10 +503,10 @@ fn facts(
     };
     Facts {
         id: case.options.id,
-        revision: content.revision,
-        recorded_hash: content.hash_kv,
-        told_hash,
-        recorded_keys: content.keys,
+        revision: plan.revision,
+        recorded_hash,
+        told_hash: told_hash(manifest, rebuilt),
+        recorded_keys,
         wanted_keys: case.options.wanted_keys,
         is_new: case.is_new,
         revision_after: plan.revision_after,
@@ -514,7 +540,7 @@ fn rpo_record(options: &DrillOptions, plan: &RestorePlan, history: &History) -> 
         .map_or(history.newest_backed_up, |(revision, _)| revision)
         .max(plan.revision);
     RpoRecord {
-        age: (options.now - plan.time)
+        age: (options.now - plan.until)
             .to_std()
             .map(Span::from)
             .unwrap_or_default(),
@@ -523,6 +549,16 @@ fn rpo_record(options: &DrillOptions, plan: &RestorePlan, history: &History) -> 
         revisions_missing: history.revisions_between(plan.revision, newest_known),
         objective: options.rpo,
     }
+}
+
+fn replay_record(plan: &RestorePlan, rebuilt: &Rebuilt) -> Option<ReplayRecord> {
+    let replayed = rebuilt.replayed?;
+    Some(ReplayRecord {
+        deltas: replayed.deltas,
+        revision: plan.revision,
+        until: plan.until,
+        compared: replayed.compared.map(|told| told.revision),
+    })
 }
 
 fn prefix_records(expected: &Expected) -> Vec<PrefixRecord> {

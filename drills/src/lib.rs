@@ -30,6 +30,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use options::{DrillMembers, DrillOptions, DrillTarget, Phase, PhaseFn, pick};
 pub use report::{
     BackupRecord, CheckRecord, DRILL_REPORT_VERSION, DrillReport, PhaseRecord, PrefixRecord,
-    REPORT_BYTES_MAX, RestoredRecord, RpoRecord, TargetKind, TeardownRecord, publish, reports,
+    REPORT_BYTES_MAX, ReplayRecord, RestoredRecord, RpoRecord, TargetKind, TeardownRecord, publish,
+    reports,
 };
 pub use scratch::{MemberCommand, clean_leftovers, run_scratch_member};

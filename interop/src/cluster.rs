@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -31,6 +31,10 @@ pub struct Cluster {
     /// Further flags of every member.
     pub flags: Vec<String>,
     network: Network,
+    /// The host by which members on loopback are advertised to their peers, if not by its address.
+    pub peer_host: Option<String>,
+    /// What `--initial-cluster-token` says, from the next start of a member on.
+    pub token: String,
     /// Whether the members reach each other by https; the flags say with which certificates.
     pub is_secure: bool,
     /// Whether the program must have failpoints.
@@ -136,6 +140,8 @@ impl Cluster {
             flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
             network: Network::Direct,
             has_failpoints: false,
+            peer_host: None,
+            token: "interop".to_owned(),
             is_secure: false,
             folder: tempfile::tempdir()?,
         };
@@ -194,6 +200,18 @@ impl Cluster {
             process: None,
         });
         Ok(at)
+    }
+
+    /// Gives a member of a cluster on loopback another place for its peers, from its next start on.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub fn relocate(&mut self, at: usize) -> Result<()> {
+        ensure!(matches!(self.network, Network::Direct), "it has links");
+        let node = self.nodes.get_mut(at).context("no such member")?;
+        node.behind = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
+        node.front = node.behind;
+        Ok(())
     }
 
     /// Words before the command line of a member, from its next start on.
@@ -285,7 +303,7 @@ impl Cluster {
             ))
             .arg(format!("--initial-advertise-peer-urls={peer}"))
             .arg(format!("--initial-cluster-state={state}"))
-            .arg("--initial-cluster-token=interop")
+            .arg(format!("--initial-cluster-token={}", self.token))
             .args(&self.flags);
         if !initial_cluster.is_empty() {
             command.arg(format!("--initial-cluster={initial_cluster}"));
@@ -514,7 +532,10 @@ impl Cluster {
     pub fn peer_url(&self, at: usize) -> String {
         let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let front = self.nodes.get(at).map_or(nowhere, |node| node.front);
-        format!("{}://{front}", self.scheme())
+        match &self.peer_host {
+            Some(host) => format!("{}://{host}:{}", self.scheme(), front.port()),
+            None => format!("{}://{front}", self.scheme()),
+        }
     }
 
     fn scheme(&self) -> &'static str {
@@ -536,7 +557,8 @@ impl Cluster {
         self.folder.path().join(format!("{}.log", self.name(at)))
     }
 
-    fn said_ready(&self, at: usize) -> usize {
+    /// How often a member said that it serves, over all its starts.
+    pub fn said_ready(&self, at: usize) -> usize {
         count(&self.log_path(at), READY)
     }
 

@@ -22,6 +22,9 @@ const BRIDGE: &str = "10.99.0.1/24";
 const NEEDED: &str = "unshare --net --mount --pid --fork --mount-proc \
      sh -c 'ip netns list && ip link add br0 type bridge && nft add table inet seen'";
 
+/// The programs among it.
+const PROGRAMS: [&str; 3] = ["unshare", "ip", "nft"];
+
 /// Where a test runs.
 #[derive(Debug)]
 pub enum Place {
@@ -35,13 +38,25 @@ pub enum Place {
 /// of the machine is not touched, and whatever the test leaves ends with it.
 ///
 /// # Errors
-/// When it fails there; what it printed is part of the error.
+/// When it fails there; what it printed is part of the error. Also when a program for it is missing
+/// and `CI=true`: there a skipped test is a failure, unless the machine refuses what it needs.
 pub fn enter(peers: &Peers, name: &str) -> Result<Place> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(Place::Inside);
     }
     let refused = run::run(Command::new("sh").args(["-c", NEEDED]))?;
     if refused.code != 0 {
+        let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        let missing: Vec<&str> = PROGRAMS
+            .into_iter()
+            .filter(|program| Command::new(program).arg("-V").output().is_err())
+            .collect();
+        // What a machine refuses nobody can install; what it lacks CI does.
+        ensure!(
+            !is_ci || missing.is_empty(),
+            "{} missing: the tests of hosts cannot run, install nftables, iproute2 and util-linux",
+            missing.join(", ")
+        );
         say(&format!(
             "SKIPPED: no network namespaces with nftables: {}",
             refused.stderr.trim()
@@ -105,6 +120,18 @@ pub fn make_bridge() -> Result<()> {
     sh(&format!("ip addr add {BRIDGE} dev br0")).map(drop)
 }
 
+/// Asks 127.0.0.1 for names; once, inside, with no bridge.
+///
+/// # Errors
+/// When the machine refuses.
+pub fn ask_loopback_for_names() -> Result<()> {
+    // A file of memory over the machine's, which other namespaces keep seeing.
+    sh("ip link set lo up && mount -t tmpfs none /run \
+        && echo nameserver 127.0.0.1 > /run/resolv.conf \
+        && mount --bind /run/resolv.conf /etc/resolv.conf")
+    .map(drop)
+}
+
 /// Makes the host of a member.
 ///
 /// # Errors
@@ -123,7 +150,7 @@ pub fn make_host(member: usize) -> Result<()> {
 }
 
 /// Puts the links that lead to `member` into force on its host: packets of a cut one are dropped,
-/// those of a reset one answered with a reset.
+/// some of those of a lossy one, and those of a reset one answered with a reset.
 ///
 /// # Errors
 /// When nftables refuses.
@@ -135,8 +162,9 @@ pub fn apply(member: usize, links: &BTreeMap<(usize, usize), Link>) -> Result<()
     for ((from, _), link) in links.iter().filter(|((_, to), _)| *to == member) {
         let verdict = match link {
             Link::Open => continue,
-            Link::Cut => "drop",
-            Link::Reset => "meta l4proto tcp reject with tcp reset",
+            Link::Cut => "drop".to_owned(),
+            Link::Reset => "meta l4proto tcp reject with tcp reset".to_owned(),
+            Link::Lossy(percent) => format!("numgen random mod 100 < {percent} counter drop"),
             Link::Slow(_) => anyhow::bail!("links between hosts cannot be slow"),
         };
         let address = address_of(*from);
@@ -146,4 +174,16 @@ pub fn apply(member: usize, links: &BTreeMap<(usize, usize), Link>) -> Result<()
     nft.args(["netns", "exec", &format!("host{member}"), "nft", "-f", "-"]);
     let output = run::run_with_input(&mut nft, &rules)?;
     output.success().with_context(|| rules).map(drop)
+}
+
+/// How many packets lossy links to `member` have lost since a link was last set.
+///
+/// # Errors
+/// When nftables refuses.
+pub fn lost(member: usize) -> Result<u64> {
+    let rules = sh(&format!("ip netns exec host{member} nft list ruleset"))?.stdout;
+    let counts = rules.split("counter packets ").skip(1);
+    let counts = counts.filter_map(|text| text.split_whitespace().next());
+    let counts: Result<Vec<u64>, _> = counts.map(str::parse).collect();
+    Ok(counts.with_context(|| rules.clone())?.iter().sum())
 }

@@ -5,6 +5,7 @@
 //! `target/peers/bin`. Without Go a test prints `SKIPPED` and passes, except with `CI=true`.
 
 pub mod client;
+pub mod clouds;
 pub mod cluster;
 pub mod etcdctl;
 pub mod failpoints;
@@ -14,6 +15,7 @@ pub mod holdfast;
 pub mod hosts;
 pub mod http;
 pub mod mesh;
+pub mod names;
 pub mod peers;
 pub mod ports;
 pub mod process;

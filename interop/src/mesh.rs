@@ -36,6 +36,9 @@ pub enum Link {
     Cut,
     /// Connections are closed, also new ones.
     Reset,
+    /// So many of a hundred packets are lost, drawn one by one; between hosts only, for a proxy
+    /// carries streams.
+    Lossy(u8),
 }
 
 /// From one member to another, by number.
@@ -65,8 +68,12 @@ impl Links {
     /// Sets one direction.
     ///
     /// # Panics
-    /// When the host of a member refuses it.
+    /// When the host of a member refuses it, or a proxy cannot do it.
     pub fn set(&self, from: usize, to: usize, link: Link) {
+        assert!(
+            self.has_hosts || !matches!(link, Link::Lossy(_)),
+            "a proxy loses no packets"
+        );
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.insert((from, to), link);
         if self.has_hosts {
@@ -231,7 +238,8 @@ async fn wait_open(direction: Direction, links: &Links) -> Option<Duration> {
     let mut changes = links.changes.subscribe();
     loop {
         match links.get(direction) {
-            Link::Open => return Some(Duration::ZERO),
+            // `Links::set` has refused a lossy one.
+            Link::Open | Link::Lossy(_) => return Some(Duration::ZERO),
             Link::Slow(delay) => return Some(delay),
             Link::Reset => return None,
             Link::Cut => changes.changed().await.ok()?,

@@ -8,6 +8,9 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result, anyhow, bail};
 use sha2::{Digest as _, Sha256};
 
+/// The version of azurite that is installed.
+const AZURITE_VERSION: &str = "3.35.0";
+
 /// A program built from a Go module folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
@@ -27,6 +30,8 @@ pub enum Peer {
     Goclient,
     /// A search for one order that explains a small history.
     Checker,
+    /// Another S3 server.
+    Minio,
 }
 
 impl Peer {
@@ -41,6 +46,7 @@ impl Peer {
             Self::Benchmark => "benchmark",
             Self::Goclient => "goclient",
             Self::Checker => "checker",
+            Self::Minio => "minio",
         }
     }
 
@@ -52,6 +58,7 @@ impl Peer {
             Self::Benchmark => "benchmark",
             Self::Goclient => "goclient",
             Self::Checker => "checker",
+            Self::Minio => "minio",
         }
     }
 
@@ -64,6 +71,7 @@ impl Peer {
             Self::Versitygw => "github.com/versity/versitygw/cmd/versitygw",
             Self::Benchmark => "go.etcd.io/etcd/v3/tools/benchmark",
             Self::Goclient | Self::Checker => ".",
+            Self::Minio => "github.com/minio/minio",
         }
     }
 }
@@ -96,6 +104,11 @@ impl Peers {
         None
     }
 
+    /// Whether `peer` was built before, of whatever version.
+    pub fn is_built(&self, peer: Peer) -> bool {
+        self.bin.join(peer.name()).exists()
+    }
+
     /// The path of `peer`, built first when its module changed.
     ///
     /// # Errors
@@ -114,6 +127,47 @@ impl Peers {
         build(&module, peer, &program)?;
         fs::write(&stamp, sum)?;
         Ok(program)
+    }
+
+    /// Azurite, a stand-in for Azure Blob Storage, installed once with npm below the build folder;
+    /// `None` after saying `SKIPPED` when there is no npm or it cannot install it.
+    ///
+    /// # Errors
+    /// When the build folder cannot be written.
+    pub fn azurite(&self) -> Result<Option<PathBuf>> {
+        let folder = self.bin.join("azurite");
+        fs::create_dir_all(&folder)?;
+        let lock = File::create(self.bin.join(".azurite.lock"))?;
+        lock.lock()?;
+        let program = folder.join("node_modules/.bin/azurite-blob");
+        if program.exists() {
+            return Ok(Some(program));
+        }
+        let package = format!("azurite@{AZURITE_VERSION}");
+        let installed = Command::new("npm")
+            .args([
+                "install",
+                "--no-audit",
+                "--no-fund",
+                "--ignore-scripts",
+                "--prefix",
+            ])
+            .arg(&folder)
+            .arg(&package)
+            .output();
+        match installed {
+            Ok(output) if output.status.success() && program.exists() => Ok(Some(program)),
+            Ok(output) => {
+                let told = String::from_utf8_lossy(&output.stderr);
+                let line = told.lines().next().unwrap_or_default();
+                say(&format!("SKIPPED: npm does not install {package}: {line}"));
+                Ok(None)
+            }
+            Err(_) => {
+                say("SKIPPED: npm is missing, so azurite cannot be installed");
+                Ok(None)
+            }
+        }
     }
 
     /// A command that runs `peer`.

@@ -8,6 +8,7 @@
 //! - a decision that removes something carries the reason it was taken;
 //! - whatever cannot be decided safely is refused, with the reason.
 
+pub mod consolidation;
 pub mod objective;
 pub mod retention;
 pub mod schedule;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use holdfast_policies::{ClusterName, Generation, Sequence, SnapshotId};
 pub use holdfast_store::ErrorKind;
 
@@ -41,6 +41,34 @@ pub enum Error {
         /// The store's reason.
         #[source]
         source: Box<object_store::Error>,
+    },
+    /// No more backups can wait on this host for their vault.
+    #[error(
+        "no room for one more backup to wait for the vault: {used} bytes wait, {limit} may; the \
+         newest that waits is never removed"
+    )]
+    NoRoomToWait {
+        /// Bytes that wait and stay.
+        used: u64,
+        /// Bytes that may.
+        limit: u64,
+    },
+    /// The vault refuses requests of another time than its own.
+    #[error(
+        "vault: {object} is refused for the time of the request: this host's clock is {}",
+        match ahead {
+            Some(ahead) if *ahead >= TimeDelta::zero() => {
+                format!("{} s ahead of the vault's", ahead.num_seconds())
+            }
+            Some(ahead) => format!("{} s behind the vault's", -ahead.num_seconds()),
+            None => "too far from the vault's".to_owned(),
+        }
+    )]
+    ClockSkewed {
+        /// The object's path within the vault.
+        object: String,
+        /// How far our clock is ahead, when the vault tells.
+        ahead: Option<TimeDelta>,
     },
     /// The vault's settings cannot be used.
     #[error("vault settings: {reason}")]
@@ -424,8 +452,12 @@ impl Error {
             | Self::BadTarget { .. }
             | Self::Refused { .. }
             | Self::BumpOverflow { .. } => ErrorKind::Invalid,
-            Self::NoMatchingIdentity { .. } | Self::IdentityNeeded { .. } => ErrorKind::Denied,
-            Self::TooLarge { .. } | Self::NotEnoughSpace { .. } => ErrorKind::Exhausted,
+            Self::ClockSkewed { .. }
+            | Self::NoMatchingIdentity { .. }
+            | Self::IdentityNeeded { .. } => ErrorKind::Denied,
+            Self::TooLarge { .. } | Self::NotEnoughSpace { .. } | Self::NoRoomToWait { .. } => {
+                ErrorKind::Exhausted
+            }
             Self::MarkerLost { .. }
             | Self::Malformed { .. }
             | Self::Signature { .. }

@@ -17,7 +17,9 @@ pub mod capture;
 mod chain;
 pub mod claim;
 pub mod confirmation;
+pub mod consolidate;
 pub mod content;
+pub mod copy;
 pub mod delta;
 pub mod digest;
 pub mod error;
@@ -51,6 +53,7 @@ pub mod store_datadir;
 mod unique;
 pub mod vault;
 pub mod verify;
+pub mod waiting;
 
 pub use capture::{CaptureOptions, Captured, ReadBack, capture};
 pub use digest::Digest;

@@ -517,4 +517,6 @@ fn planned_members(options: &RestoreOptions) -> Result<Vec<PlannedMember>> {
 }
 
 #[cfg(test)]
+mod history;
+#[cfg(test)]
 mod tests;

@@ -18,6 +18,10 @@ pub enum Phase {
     Checking,
     /// Writing the data directory.
     Building,
+    /// Copying from one vault to another.
+    Copying,
+    /// Comparing two vaults.
+    Comparing,
 }
 
 /// A report of progress.

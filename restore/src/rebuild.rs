@@ -28,7 +28,7 @@ use crate::sign::Signed;
 use crate::spool::{Spool, SpoolReader};
 use crate::staging::{Staging, parent_of, refuse_existing, remove_leftovers};
 use crate::vault::{Backup, ReadOnly, Vault, layout};
-use crate::verify::{fetch_parts, open_key};
+use crate::verify::{Spooled, fetch_parts, open_key};
 
 /// The name of a plain copy in the staging folder.
 const PLAIN_COPY: &str = "snapshot.db";
@@ -86,26 +86,19 @@ pub async fn rebuild_with_content(
     keys: &Keys,
     progress: ProgressFn<'_>,
 ) -> Result<(Restored, Content)> {
-    check_target(plan)?;
-    let manifest = read_manifest(vault, plan, keys).await?;
-    let key = open_key(vault, &manifest, keys).await?;
+    // Before anything is staged: the content cannot be had without the key.
     let (data_dir, work_dir) = (plan.data_dir.clone(), plan.work_dir.clone());
+    check_restore(vault, plan, keys).await?;
     let (staging, spool) = tokio::task::spawn_blocking(move || {
         let staging = Staging::create(&data_dir)?;
         Ok::<_, Error>((staging, Spool::create(&work_dir)?))
     })
     .await??;
-    let phase = (Phase::Fetching, progress);
-    let fetched = fetch_parts(vault, &manifest, Some(&key), Some(spool), phase).await?;
-    let Some(spooled) = fetched.spooled else {
-        return Err(Error::Damaged {
-            flaws: fetched.flaws,
-        });
-    };
-    let changes = match &plan.replay {
-        Some(replay) => Some(fetch_changes(vault, plan, replay, keys, progress).await?),
-        None => None,
-    };
+    let Fetched {
+        manifest,
+        spooled,
+        changes,
+    } = fetch(vault, plan, (keys, spool), progress).await?;
     let bytes = manifest.content.bytes;
     progress(Progress {
         phase: Phase::Building,
@@ -142,6 +135,41 @@ pub async fn rebuild_with_content(
         Ok((restored, Content { file, trailer }))
     })
     .await?
+}
+
+/// Everything that a plan reads from the vault.
+pub(crate) struct Fetched {
+    pub(crate) manifest: Manifest,
+    pub(crate) spooled: Spooled,
+    /// With a spool for what comes out of the replay.
+    pub(crate) changes: Option<(Changes, Spool)>,
+}
+
+/// Reads the backup of a plan and the changes after it into sealed spools.
+pub(crate) async fn fetch(
+    vault: &Vault<ReadOnly>,
+    plan: &RestorePlan,
+    (keys, spool): (&Keys, Spool),
+    progress: ProgressFn<'_>,
+) -> Result<Fetched> {
+    let manifest = read_manifest(vault, plan, keys).await?;
+    let key = open_key(vault, &manifest, keys).await?;
+    let phase = (Phase::Fetching, progress);
+    let fetched = fetch_parts(vault, &manifest, Some(&key), Some(spool), phase).await?;
+    let Some(spooled) = fetched.spooled else {
+        return Err(Error::Damaged {
+            flaws: fetched.flaws,
+        });
+    };
+    let changes = match &plan.replay {
+        Some(replay) => Some(fetch_changes(vault, plan, replay, keys, progress).await?),
+        None => None,
+    };
+    Ok(Fetched {
+        manifest,
+        spooled,
+        changes,
+    })
 }
 
 /// The changes that are replayed onto the backup, and a spool for what comes out of it.
@@ -321,13 +349,13 @@ async fn read_manifest(
 }
 
 /// What a check found.
-struct Checked {
+pub(crate) struct Checked {
     hash_kv: u32,
     keys: u64,
 }
 
 /// Every page walked, and the hash of the manifest recomputed.
-fn check_content(file: &EtcdFile<SpoolReader>, manifest: &Manifest) -> Result<Checked> {
+pub(crate) fn check_content(file: &EtcdFile<SpoolReader>, manifest: &Manifest) -> Result<Checked> {
     let (hash, checked) = walk(file)?;
     let content = &manifest.content;
     let found = (hash.hash, hash.hash_revision, hash.compact_revision);

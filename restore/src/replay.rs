@@ -5,29 +5,25 @@
 //! skipped, so a delta that began before it does no harm. What the source said of its content at
 //! the time is compared with the result.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
+mod content;
+
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
-use holdfast_proto::etcd::lease;
-use holdfast_store::bolt::{Measure, ReadAt, Writer};
+use holdfast_store::bolt::ReadAt;
 use holdfast_store::etcd_file::EtcdFile;
-use holdfast_store::mvcc::RowKey;
-use prost::Message as _;
 use serde::Serialize;
 
 use crate::delta::rows::{self, Item};
 use crate::delta::{DELTA_BYTES_MAX, Head, Predecessor, RECORD_BYTES_MAX};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::etcd_datadir::Pass;
 use crate::flaw::{Flaw, FlawKind};
 use crate::inspect::unreadable;
 use crate::key::Keys;
 use crate::manifest::SourceHash;
-use crate::part::{PART_BYTES, length_of};
+use crate::part::length_of;
 use crate::plan::{Replay, RestorePlan};
 use crate::progress::{Phase, Progress, ProgressFn};
 use crate::spool::{Spool, SpoolReader};
@@ -35,10 +31,6 @@ use crate::vault::{ReadOnly, Vault, layout};
 
 /// Deltas read at once.
 const READS_MAX: usize = 8;
-
-/// The buckets that change.
-const KEY: &[u8] = b"key";
-const LEASE: &[u8] = b"lease";
 
 /// What the source said of its content at a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -246,23 +238,18 @@ impl Changes {
         base: &EtcdFile<R>,
         spool: Spool,
     ) -> Result<EtcdFile<SpoolReader>> {
-        let failed = |error: holdfast_store::bolt::WriteError| unreadable(&error);
-        let content = Content::of(base, self)?;
-        let mut measure = Measure::with_page_size(base.bolt().page_size()).map_err(failed)?;
-        content.feed(base, self, &mut measure)?;
-        let plan = measure.finish().map_err(failed)?;
-        let bytes = plan.size();
-        let sink = SpoolSink {
-            spool: &spool,
-            part: Vec::with_capacity(PART_BYTES),
-            index: 0,
-        };
-        let mut writer = Writer::new(plan, sink).map_err(failed)?;
-        content.feed(base, self, &mut writer)?;
-        let mut sink = writer.finish().map_err(failed)?;
-        sink.flush_part().map_err(|error| unreadable(&error))?;
-        let reader = spool.into_reader(bytes, length_of(PART_BYTES));
+        let reader = content::write(base, self, spool, None)?;
         EtcdFile::open(reader).map_err(|error| unreadable(&error))
+    }
+
+    /// The same, and then what a compaction at this revision drops is left out. Blocks.
+    pub(crate) fn onto_compacted<R: ReadAt>(
+        &self,
+        base: &EtcdFile<R>,
+        spool: Spool,
+        compact_revision: i64,
+    ) -> Result<SpoolReader> {
+        content::write(base, self, spool, Some(compact_revision))
     }
 
     /// What was done with them.
@@ -291,148 +278,6 @@ impl Changes {
                 told.revision, told.hash
             ));
         }
-        Ok(())
-    }
-}
-
-/// What the new file holds beside the rows of both.
-struct Content {
-    buckets: Vec<Vec<u8>>,
-    /// Leases that the backup does not have.
-    leases: BTreeMap<[u8; 8], Vec<u8>>,
-    base: i64,
-}
-
-impl Content {
-    fn of<R: ReadAt>(base: &EtcdFile<R>, changes: &Changes) -> Result<Self> {
-        let bolt = base.bolt();
-        let names = bolt.buckets().map_err(|error| unreadable(&error))?;
-        let mut buckets: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
-        for needed in [KEY, LEASE] {
-            if !buckets.iter().any(|name| name == needed) {
-                buckets.push(needed.to_vec());
-            }
-        }
-        buckets.sort_unstable();
-        let revision = base.newest_revision().map_err(|error| unreadable(&error))?;
-        let mut leases = BTreeMap::new();
-        changes.each(revision, |item| {
-            if let Item::Lease { id, ttl } = item {
-                let record = lease::Lease {
-                    id,
-                    ttl,
-                    remaining_ttl: 0,
-                };
-                leases.insert(id.to_be_bytes(), record.encode_to_vec());
-            }
-            Ok(())
-        })?;
-        if let Some(bucket) = bolt.bucket(LEASE).map_err(|error| unreadable(&error))? {
-            let mut cursor = bucket.cursor();
-            while let Some(entry) = cursor.advance().map_err(|error| unreadable(&error))? {
-                if let Ok(id) = <[u8; 8]>::try_from(entry.key) {
-                    leases.remove(&id);
-                }
-            }
-        }
-        Ok(Self {
-            buckets,
-            leases,
-            base: revision,
-        })
-    }
-
-    fn feed<R: ReadAt, P: Pass>(
-        &self,
-        base: &EtcdFile<R>,
-        changes: &Changes,
-        pass: &mut P,
-    ) -> Result<()> {
-        for name in &self.buckets {
-            pass.bucket(name).map_err(|error| unreadable(&error))?;
-            let mut leases = self.leases.iter().peekable();
-            let bucket = base
-                .bolt()
-                .bucket(name)
-                .map_err(|error| unreadable(&error))?;
-            if let Some(bucket) = bucket {
-                let mut cursor = bucket.cursor();
-                while let Some(entry) = cursor.advance().map_err(|error| unreadable(&error))? {
-                    if entry.is_bucket {
-                        return Err(Error::Content {
-                            reason: "a bucket inside a bucket".to_owned(),
-                        });
-                    }
-                    while name == LEASE
-                        && let Some((id, record)) =
-                            leases.next_if(|(id, _)| id.as_slice() < entry.key)
-                    {
-                        put(pass, id, record)?;
-                    }
-                    put(pass, entry.key, entry.value)?;
-                }
-            }
-            if name == LEASE {
-                leases.try_for_each(|(id, record)| put(pass, id, record))?;
-            }
-            if name == KEY {
-                changes.each(self.base, |item| match item {
-                    Item::Row { row, record } => put_row(pass, row, record),
-                    _ => Ok(()),
-                })?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn put<P: Pass>(pass: &mut P, key: &[u8], value: &[u8]) -> Result<()> {
-    pass.entry(key, value).map_err(|error| unreadable(&error))
-}
-
-fn put_row<P: Pass>(pass: &mut P, row: RowKey, record: &[u8]) -> Result<()> {
-    if row.is_tombstone {
-        put(pass, &row.revision.encode_tombstone(), record)
-    } else {
-        put(pass, &row.revision.encode(), record)
-    }
-}
-
-/// Writes a file into a spool, part by part.
-struct SpoolSink<'a> {
-    spool: &'a Spool,
-    part: Vec<u8>,
-    index: usize,
-}
-
-impl SpoolSink<'_> {
-    fn flush_part(&mut self) -> io::Result<()> {
-        if self.part.is_empty() {
-            return Ok(());
-        }
-        let written = self.spool.write(self.index, &self.part);
-        written.map_err(|error| match error {
-            Error::Io { source, .. } => source,
-            other => io::Error::other(other),
-        })?;
-        self.index += 1;
-        self.part.clear();
-        Ok(())
-    }
-}
-
-impl Write for SpoolSink<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = PART_BYTES.saturating_sub(self.part.len());
-        let taken = bytes.get(..room.min(bytes.len())).unwrap_or_default();
-        self.part.extend_from_slice(taken);
-        if self.part.len() >= PART_BYTES {
-            self.flush_part()?;
-        }
-        Ok(taken.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

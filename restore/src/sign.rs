@@ -123,6 +123,35 @@ pub(crate) fn read_unverified<T: Record>(object: &str, bytes: &[u8]) -> Result<T
     Ok(envelope.record)
 }
 
+/// Checks that a trusted key signed the record at the beginning of an object, whatever its format:
+/// for whoever passes it on and does not read it. `line_bytes_max` bounds each of its two lines.
+/// Returns how many bytes the record has.
+pub(crate) fn vouch(
+    object: &str,
+    bytes: &[u8],
+    trust: &Trust,
+    line_bytes_max: usize,
+) -> Result<usize> {
+    let malformed = |reason: &str| Error::malformed(object, reason);
+    let mut rest = bytes;
+    let mut lines = Vec::with_capacity(2);
+    for _ in 0..2 {
+        let searched = rest.get(..line_bytes_max).unwrap_or(rest);
+        let end = searched.iter().position(|byte| *byte == b'\n');
+        let end = end.ok_or_else(|| malformed("does not begin with two lines"))?;
+        let (line, after) = rest.split_at(end);
+        lines.push(line);
+        rest = after.get(1..).unwrap_or_default();
+    }
+    let [line, signature_line] = lines.as_slice() else {
+        return Err(malformed("does not begin with two lines"));
+    };
+    let head: Head = serde_json::from_slice(line).map_err(|error| malformed(&error.to_string()))?;
+    let message = message(&head.format, head.version, line);
+    check_signature(object, &message, signature_line, trust)?;
+    Ok(bytes.len().saturating_sub(rest.len()))
+}
+
 fn check_signature(
     object: &str,
     message: &[u8],

@@ -29,7 +29,7 @@ use crate::seal::PartKey;
 use crate::spool::{Spool, SpoolReader};
 use crate::vault::{Backup, Catalog, Folder, Vault, layout};
 
-pub(crate) use parts::fetch_parts;
+pub(crate) use parts::{Spooled, fetch_parts};
 
 /// Largest further envelope read, in bytes.
 const ENVELOPE_BYTES_MAX: u64 = 64 * 1024;

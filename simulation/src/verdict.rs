@@ -47,7 +47,7 @@ impl fmt::Display for Violation {
         write!(
             f,
             "seed {0}: {1}\nagain, most likely: HOLDFAST_SEED={0} cargo test -p \
-             holdfast-simulation --test it seeds -- --ignored",
+             holdfast-simulation --test it seeds",
             self.seed, self.what
         )
     }

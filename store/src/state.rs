@@ -295,7 +295,12 @@ impl State {
         hashes
     }
 
+    /// Keeps the hash that a compaction found. Of one at revision 0, which is before all others,
+    /// there is nothing to compare, and asking for revision 0 is asking for the current one.
     pub(crate) fn store_hash(&self, hash: u32, compact_revision: i64, hash_revision: i64) {
+        if hash_revision == 0 {
+            return;
+        }
         let mut hashes = self.hashes.lock();
         let current_revision = hash_revision;
         hashes.push(HashKv {

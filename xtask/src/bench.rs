@@ -23,6 +23,17 @@ pub(crate) struct BenchArguments {
     write: bool,
 }
 
+impl BenchArguments {
+    /// A small run with three members.
+    pub(crate) const fn quick_cluster() -> Self {
+        Self {
+            quick: true,
+            members: 3,
+            write: false,
+        }
+    }
+}
+
 /// # Errors
 /// When a build fails or a measurement cannot be made.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode> {

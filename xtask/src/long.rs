@@ -1,4 +1,5 @@
-//! The long form of the bounded tests, against the release program.
+//! The long form of the bounded tests, against the release program; all of it ends with a small run
+//! of the benchmark of three members.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -6,7 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 use clap::Args;
 
-use crate::bench;
+use crate::bench::{self, BenchArguments};
 
 /// How long, and which tests.
 #[derive(Debug, Args)]
@@ -40,9 +41,11 @@ pub(crate) fn run(arguments: &LongArguments) -> Result<ExitCode> {
         .env("HOLDFAST_TEST_MINUTES", arguments.minutes.to_string())
         .env("HOLDFAST_TEST_PROGRAM", program)
         .status()?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    if !status.success() {
+        return Ok(ExitCode::FAILURE);
+    }
+    if arguments.filter.is_none() && arguments.package.is_none() {
+        return bench::run(&BenchArguments::quick_cluster());
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -16,6 +16,7 @@ use crate::alarms::AlarmName;
 use crate::health::SourceStatus;
 use crate::jobs::board::{JobName, JobState};
 use crate::jobs::turn::Turn;
+use crate::vaults::copies::{CopyState, CopyStatus};
 
 /// The form `render` writes.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -29,6 +30,12 @@ struct BySource {
 struct ByObjective {
     source: String,
     objective: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCopy {
+    source: String,
+    vault: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -165,7 +172,7 @@ const RUNS: Described = Described {
     ..gauge(
         "holdfast_appliance_job_runs",
         "runs",
-        "Runs of a job (backup or drill) in this process",
+        "Runs of a job (backup, drill, copy, whose source is `SOURCE/VAULT`, or check of a vault whose files changed) in this process",
     )
 };
 
@@ -178,8 +185,56 @@ const ACTIVE: Described = Described {
     )
 };
 
+const COPY_BEHIND: Described = Described {
+    labels: "source, vault",
+    ..gauge(
+        "holdfast_appliance_copy_behind",
+        "backups and deltas",
+        "What a copy (`restore.copies`) lacks of the first vault; `NaN` while it cannot be read",
+    )
+};
+
+const COPY_FAILING: Described = Described {
+    labels: "source, vault",
+    ..gauge(
+        "holdfast_appliance_copy_failing",
+        "0 or 1",
+        "1 while a copy cannot be read, or refuses what is to come",
+    )
+};
+
+const COPY_SINCE: Described = Described {
+    labels: "source, vault",
+    ..gauge(
+        "holdfast_appliance_copy_late_timestamp_seconds",
+        "seconds since 1970",
+        "Since when a copy lacks something or fails; `NaN` where it does not. Alarm on `time()` minus this",
+    )
+};
+
+const COPY_NEWEST: Described = Described {
+    labels: "source, vault",
+    ..gauge(
+        "holdfast_appliance_copy_backup_timestamp_seconds",
+        "seconds since 1970",
+        "When the newest backup that a copy holds was read from its source",
+    )
+};
+
+const WAITING: Described = gauge(
+    "holdfast_appliance_waiting_backups",
+    "backups",
+    "Backups that wait on this host because the vault cannot be reached",
+);
+
+const WAITING_BYTES: Described = gauge(
+    "holdfast_appliance_waiting_bytes",
+    "bytes",
+    "Their bytes; `restore.waiting_limit` says how many there may be",
+);
+
 /// Every metric of the appliance.
-pub(crate) const METRICS: [Described; 15] = [
+pub(crate) const METRICS: [Described; 21] = [
     LAST_BACKUP,
     RPO,
     RTO,
@@ -195,6 +250,12 @@ pub(crate) const METRICS: [Described; 15] = [
     TRASH,
     RUNS,
     ACTIVE,
+    COPY_BEHIND,
+    COPY_FAILING,
+    COPY_SINCE,
+    COPY_NEWEST,
+    WAITING,
+    WAITING_BYTES,
 ];
 
 /// The part of the reference page that is about them.
@@ -246,6 +307,46 @@ struct Metrics {
     wanted: Family<ByObjective, Seconds>,
     runs: Family<ByJob, Counter>,
     active: Whole,
+    waiting: Family<BySource, Whole>,
+    waiting_bytes: Family<BySource, Whole>,
+    copies: Copies,
+}
+
+/// How each copy stands.
+#[derive(Debug, Default)]
+struct Copies {
+    behind: Family<ByCopy, Seconds>,
+    failing: Family<ByCopy, Whole>,
+    since: Family<ByCopy, Seconds>,
+    newest: Family<ByCopy, Seconds>,
+}
+
+impl Copies {
+    fn register(&self, to: &mut Registry) {
+        to.register(COPY_BEHIND.name, COPY_BEHIND.help, self.behind.clone());
+        to.register(COPY_FAILING.name, COPY_FAILING.help, self.failing.clone());
+        to.register(COPY_SINCE.name, COPY_SINCE.help, self.since.clone());
+        to.register(COPY_NEWEST.name, COPY_NEWEST.help, self.newest.clone());
+    }
+
+    fn set(&self, source: &str, copy: &CopyStatus) {
+        let label = || ByCopy {
+            source: source.to_owned(),
+            vault: copy.vault.clone(),
+        };
+        let standing = copy.standing.as_ref();
+        let lacking = standing.map(|one| one.behind.saturating_add(one.deltas_behind));
+        let lacking = lacking.map(|count| f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+        let time = |at: Option<chrono::DateTime<chrono::Utc>>| at.map_or(f64::NAN, seconds_of);
+        let is_failing = i64::from(copy.state == CopyState::Failing);
+        self.behind
+            .get_or_create(&label())
+            .set(lacking.unwrap_or(f64::NAN));
+        self.failing.get_or_create(&label()).set(is_failing);
+        self.since.get_or_create(&label()).set(time(copy.since));
+        let newest = standing.and_then(|one| one.newest);
+        self.newest.get_or_create(&label()).set(time(newest));
+    }
 }
 
 impl Metrics {
@@ -265,12 +366,26 @@ impl Metrics {
         to.register(TRASH.name, TRASH.help, self.trash.clone());
         to.register(RUNS.name, RUNS.help, self.runs.clone());
         to.register(ACTIVE.name, ACTIVE.help, self.active.clone());
+        to.register(WAITING.name, WAITING.help, self.waiting.clone());
+        let bytes = self.waiting_bytes.clone();
+        to.register(WAITING_BYTES.name, WAITING_BYTES.help, bytes);
+        self.copies.register(to);
     }
 
     fn set_source(&self, status: &SourceStatus) {
         let label = || BySource {
             source: status.source.clone(),
         };
+        let waiting = status.waiting.clone().unwrap_or_default();
+        let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let backups = u64::try_from(waiting.backups).unwrap_or(u64::MAX);
+        self.waiting.get_or_create(&label()).set(whole(backups));
+        self.waiting_bytes
+            .get_or_create(&label())
+            .set(whole(waiting.bytes));
+        for copy in &status.copies {
+            self.copies.set(&status.source, copy);
+        }
         let objectives = &status.objectives;
         let nan = f64::NAN;
         let span = |span: Option<holdfast_policies::Span>| {
@@ -411,10 +526,12 @@ mod tests {
             alarm: "prune_failed",
         };
         metrics.alarms.get_or_create(&alarm).set(1);
-        let counts = [&metrics.backups, &metrics.revision, &metrics.problems];
-        for family in counts.into_iter().chain([&metrics.trash]) {
+        let waiting = [&metrics.waiting, &metrics.waiting_bytes, &metrics.trash];
+        let whole = [&metrics.backups, &metrics.revision, &metrics.problems];
+        for family in whole.into_iter().chain(waiting) {
             family.get_or_create(&source()).set(1);
         }
+        metrics.copies.set("s", &CopyStatus::unknown("offsite"));
         metrics.missed.get_or_create(&objective).set(1);
         metrics.wanted.get_or_create(&objective).set(1.5);
         metrics.runs.get_or_create(&job).inc();

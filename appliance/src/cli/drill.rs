@@ -114,7 +114,7 @@ async fn rehearse(args: &RunArgs, context: &Context) -> Result<ExitCode, Failure
             None => {}
             Some(Answer::Drill(report)) => return told(&report, context),
             Some(Answer::Failed(failure)) => return Err(failure),
-            Some(Answer::Backup(_) | Answer::Turn(_)) => {
+            Some(Answer::Backup(_) | Answer::Failing(_) | Answer::Turn(_)) => {
                 let what = "the daemon answered something else";
                 return Err(Failure::new(ErrorName::Unexpected, what));
             }

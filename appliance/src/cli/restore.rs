@@ -49,6 +49,8 @@ Examples:
       exactly that revision
   holdfast restore --before-delete /registry/deployments/shop/web --data-dir new.holdfast
       the state just before that key was last deleted
+  holdfast restore --vault offsite --data-dir new.holdfast
+      from a copy (`restore.copies`), where the first vault is lost or cannot be reached
   holdfast restore --target etcd --data-dir m1.etcd --name m1 \\
       --initial-cluster m1=http://10.0.0.1:2380
       a data directory that a real etcd 3.5 to 3.7 starts from
@@ -77,6 +79,9 @@ pub(crate) struct RestoreArgs {
     /// in the configuration
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
+    /// The vault to restore from: `first`, which is `restore.vault`, or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    pub(super) vault: Option<String>,
     /// The age identity that opens the backup, instead of `restore.identity_file`
     #[arg(long, value_name = "FILE")]
     pub(super) identity: Option<PathBuf>,
@@ -162,7 +167,7 @@ impl RestoreArgs {
 
 /// Prints the plan and carries it out.
 pub(crate) async fn run(args: &RestoreArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let settings = context.settings()?;
+    let settings = context.settings()?.at_vault(args.vault.as_deref())?;
     let keys = keys::restoring_with(&settings, args.identity.as_deref())?;
     let vault = vaults::read(&settings).await?;
     let cluster = origin::cluster(args.source.as_deref(), &settings, &vault).await?;

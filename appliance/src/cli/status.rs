@@ -10,6 +10,7 @@ use crate::config::Settings;
 use crate::exit_code::ExitCode;
 use crate::failure::Failure;
 use crate::health::{self, SourceStatus};
+use crate::jobs::board::Failing;
 use crate::jobs::control::{self, Answer, Ask};
 use crate::jobs::turn::Turn;
 
@@ -33,6 +34,15 @@ pub(crate) struct StatusArgs {
 /// Longest wait for the daemon to say whose turn it is: the status is the vault's.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Which jobs of this host's daemon fail.
+async fn failing(settings: &Settings) -> Failing {
+    let asked = tokio::time::timeout(DAEMON_PATIENCE, control::ask(settings, Ask::Failing)).await;
+    match asked {
+        Ok(Ok(Some(Answer::Failing(failing)))) => failing,
+        _ => Failing::new(),
+    }
+}
+
 /// Whose turn it is to work, where this host's daemon has others beside it.
 async fn turn(settings: &Settings) -> Option<Turn> {
     let asked = tokio::time::timeout(DAEMON_PATIENCE, control::ask(settings, Ask::Turn)).await;
@@ -45,9 +55,12 @@ async fn turn(settings: &Settings) -> Option<Turn> {
 /// Reads the vault and says how the objectives stand.
 pub(crate) async fn run(args: &StatusArgs, context: &Context) -> Result<ExitCode, Failure> {
     let settings = context.settings()?;
+    let failing = failing(&settings).await;
     let mut all = Vec::new();
     for source in settings.sources(args.source.as_deref())? {
-        all.push(health::gather(&settings, source, context.clock.now()).await?);
+        let now = context.clock.now();
+        let status = health::gather(&settings, source, now).await?;
+        all.push(status.with_tries(&failing, now));
     }
     let turn = turn(&settings).await;
     for status in &mut all {

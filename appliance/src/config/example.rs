@@ -69,6 +69,11 @@ restore:
     #   region: us-east-1
     #   credentials_file: /etc/holdfast/s3-credentials   # aws_access_key_id = ..., and so on
 
+  # Further vaults, each with everything that the first has.
+  # copies:
+  #   - name: offsite
+  #     vault: { s3: { bucket: backups-far, region: us-west-2 } }
+
   # What is backed up, one entry for each cluster; the name is its folder in the vault.
   sources:
     - name: bundled

@@ -6,12 +6,14 @@
 
 #[macro_use]
 mod section;
+mod copies;
 mod example;
 mod load;
 mod reference;
 mod sections;
 mod settings;
 
+pub(crate) use copies::{CopyVault, FIRST};
 pub(crate) use example::{Example, render as render_example};
 pub(crate) use load::{Laid, Loaded, Origin, differing, load};
 pub(crate) use reference::render as render_reference;

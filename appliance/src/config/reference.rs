@@ -46,6 +46,37 @@ const VAULTS_AND_SOURCES: &str = "
 | `request_checksum` | `none` | Checksum sent with each upload: `none`, `sha256` or `crc64nvme`; needed by buckets with object lock. |
 | `object_lock` | not set | `{mode: governance, days: 7}` or `{mode: compliance, ...}`, on a bucket made with object lock: every object of the backups that retention keeps is locked for so many days, and again before half of them are over; what it lets go is removed when its lock has run out, `days` later at most. Nobody ends a lock by `compliance` early. |
 | `credentials_file` | not set | A file with `aws_access_key_id = ...` and `aws_secret_access_key = ...` lines; without it the environment, web identity and instance credentials are used. |
+| `proxy` | from `HTTPS_PROXY` | A proxy on the way, as a URL. |
+
+The files are looked at before each request and read anew when they changed: rotated credentials and authorities need no restart.
+
+## restore.vault.gcs
+
+| key | default | |
+|---|---|---|
+| `bucket` | needed | The bucket of Google Cloud Storage, which must exist. |
+| `prefix` | empty | Folder within the bucket. |
+| `service_account_file` | not set | The key of a service account, in Google's JSON; without it the environment and the instance's own account are used. |
+| `endpoint` | Google | Another server, as a URL. |
+| `ca_file`, `allow_http`, `proxy` | as for `s3` | |
+
+## restore.vault.azure
+
+| key | default | |
+|---|---|---|
+| `account` | needed | The storage account. |
+| `container` | needed | The container of Azure Blob Storage, which must exist. |
+| `prefix` | empty | Folder within the container. |
+| `access_key_file` | not set | A file that holds an access key of the account; without it the environment, workload identity and managed identity are used. |
+| `endpoint` | Azure | Another server, as a URL. |
+| `ca_file`, `allow_http`, `proxy` | as for `s3` | |
+
+## restore.copies[]
+
+| key | default | |
+|---|---|---|
+| `name` | needed | What it is called in commands, in `status` and in metrics; `first` is the vault of `restore.vault`. |
+| `vault` | needed | Where it is, as `restore.vault`. |
 
 ## restore.sources[].kind.etcd
 

@@ -11,6 +11,7 @@ use holdfast_restore::source::SourceSpec;
 use holdfast_restore::vault::VaultSpec;
 use serde::{Deserialize, Serialize};
 
+use super::copies::CopyVault;
 use crate::telemetry::LogFormat;
 
 section! {
@@ -203,6 +204,10 @@ section! {
         /// Where backups live: `{local: {path: DIR}}` or `{s3: {bucket: NAME, ...}}`; left out,
         /// it is the folder `vault` in the data directory.
         vault: Option<VaultSpec> = None,
+        /// Further vaults, one entry each: `{name: NAME, vault: {s3: {...}}}` or
+        /// `{name: NAME, vault: {local: {path: DIR}}}`. Each gets what `vault` has, soon after that
+        /// has it, and none waits for another. `holdfast restore --vault NAME` reads from it.
+        copies: Vec<CopyVault> = Vec::new(),
         /// What is backed up, one entry for each cluster: `{name: NAME, kind: bundled}` or
         /// `{name: NAME, kind: {etcd: {endpoints: [...]}}}`. The name is its folder in the vault.
         sources: Vec<Source> = bundled_only(),
@@ -210,6 +215,11 @@ section! {
         /// slow vault. Beyond it the store's read view is held until the vault has caught up,
         /// which makes its file grow under writes; 0 lets nothing wait on disk.
         spool_limit: ByteSize = ByteSize::new(8 << 30),
+        /// How many bytes of backups may wait on this host, sealed, while the vault cannot be
+        /// reached: they are taken all the same, and handed over in order when it is back. When it
+        /// is used up the oldest that waits makes room, those that are not proven first; 0 lets
+        /// nothing wait.
+        waiting_limit: ByteSize = ByteSize::new(16 << 30),
         /// The age identity that opens backups, needed for restores, drills and any proof above L0;
         /// empty means `keys/identity.age` in the data directory. Leave the file out where this
         /// host must not be able to read backups.

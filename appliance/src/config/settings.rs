@@ -7,6 +7,7 @@ use holdfast_policies::{EncryptionRule, PolicyOptions};
 use holdfast_restore::source::SourceSpec;
 use holdfast_restore::vault::VaultSpec;
 
+use super::copies::{COPIES_MAX, CopyVault, FIRST};
 use super::load::{Laid, Loaded, Origin};
 use super::sections::{Config, Source};
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -26,6 +27,7 @@ pub(crate) struct Settings {
     /// What flags and environment laid over the file.
     pub(crate) laid: Vec<Laid>,
     base: PathBuf,
+    chosen: Option<VaultSpec>,
 }
 
 impl Settings {
@@ -39,8 +41,10 @@ impl Settings {
             origin: loaded.origin,
             laid: loaded.laid,
             base,
+            chosen: None,
         };
         settings.check_places()?;
+        settings.check_copies()?;
         settings.check_sources()?;
         settings.policies()?;
         Ok(settings)
@@ -75,21 +79,49 @@ impl Settings {
         self.or_in_data_dir(&self.config.drills.scratch_dir, Path::new("scratch"))
     }
 
-    /// Where backups live, its paths resolved.
+    /// Where backups live, its paths resolved: the first vault, unless another was chosen.
     pub(crate) fn vault(&self) -> VaultSpec {
-        match self.config.restore.vault.clone() {
+        if let Some(chosen) = &self.chosen {
+            return chosen.clone();
+        }
+        match &self.config.restore.vault {
             None => VaultSpec::Local {
                 path: self.data_dir().join("vault"),
             },
-            Some(VaultSpec::Local { path }) => VaultSpec::Local {
-                path: self.resolve(&path),
-            },
-            Some(VaultSpec::S3(mut spec)) => {
-                spec.ca_file = spec.ca_file.map(|file| self.resolve(&file));
-                spec.credentials_file = spec.credentials_file.map(|file| self.resolve(&file));
-                VaultSpec::S3(spec)
-            }
+            Some(spec) => self.resolve_vault(spec),
         }
+    }
+
+    /// The same settings for a command that works on the vault called `name` instead of the first.
+    pub(crate) fn at_vault(self, name: Option<&str>) -> Result<Self, Failure> {
+        let chosen = match name {
+            None | Some(FIRST) => None,
+            Some(name) => Some(self.resolve_vault(&self.copy(name)?.vault)),
+        };
+        Ok(Self { chosen, ..self })
+    }
+
+    /// Whether a command works on a copy.
+    pub(crate) fn is_at_copy(&self) -> bool {
+        self.chosen.is_some()
+    }
+
+    /// The copy called `name`.
+    pub(crate) fn copy(&self, name: &str) -> Result<&CopyVault, Failure> {
+        let copies = &self.config.restore.copies;
+        let found = copies.iter().find(|one| one.name.as_str() == name);
+        found.ok_or_else(|| {
+            let names = copies.iter().map(|one| one.name.as_str());
+            let names: Vec<&str> = std::iter::once(FIRST).chain(names).collect();
+            let what = format!("there is no vault `{name}`");
+            let next = format!("the configuration has: {}", names.join(", "));
+            Failure::new(ErrorName::NotFound, what).next(next)
+        })
+    }
+
+    /// A vault's place with its paths resolved.
+    pub(crate) fn resolve_vault(&self, spec: &VaultSpec) -> VaultSpec {
+        spec.clone().map_paths(|path| self.resolve(&path))
     }
 
     /// The age identity that opens backups.
@@ -201,6 +233,35 @@ impl Settings {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Names are told apart, and no two vaults are in one place: a copy beside itself saves nobody.
+    fn check_copies(&self) -> Result<(), Failure> {
+        let copies = &self.config.restore.copies;
+        let invalid = |what: String| Failure::new(ErrorName::ConfigInvalid, what);
+        if copies.len() > COPIES_MAX {
+            return Err(invalid(format!(
+                "`restore.copies` has more than {COPIES_MAX} entries"
+            )));
+        }
+        let (mut names, mut places) = (BTreeSet::new(), BTreeSet::new());
+        places.insert(self.vault().location());
+        for copy in copies {
+            let name = &copy.name;
+            if !names.insert(name) {
+                return Err(invalid(format!("two copies are called `{name}`")));
+            }
+            if matches!(&copy.vault, VaultSpec::Local { path } if path.as_os_str().is_empty()) {
+                return Err(invalid(format!("the copy `{name}` has an empty `path`")));
+            }
+            let location = self.resolve_vault(&copy.vault).location();
+            if !places.insert(location.clone()) {
+                return Err(invalid(format!(
+                    "the copy `{name}` is where another vault is: {location}"
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn check_sources(&self) -> Result<(), Failure> {

@@ -86,19 +86,9 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
             "see that the source answers at the endpoints in `restore.sources`, with its `tls` and \
              `user` (`etcdctl endpoint status` asks the same)",
         ),
-        RestoreError::Vault { .. } => match error.kind() {
-            ErrorKind::Exhausted => failure.next(
-                "free some space where the vault is, or keep less: `holdfast backup prune` says \
-                 what could go",
-            ),
-            ErrorKind::NotFound => failure.next(
-                "make the bucket, or correct `restore.vault`: holdfast makes no buckets",
-            ),
-            _ => failure.next(
-                "`holdfast vault check` tries out what a backup needs of the vault; credentials for \
-                 S3 come from `credentials_file`, the AWS_* environment or the instance",
-            ),
-        },
+        RestoreError::Vault { .. } | RestoreError::ClockSkewed { .. } => {
+            failure.next(vault_advice(error))
+        }
         RestoreError::Replaced { .. } => failure.next(
             "stop one of the two appliances; to go on with this one, stop the other and start this \
              one again: at its start it claims a new generation",
@@ -126,6 +116,28 @@ fn from_restore(what: String, error: &RestoreError) -> Failure {
             failure.next("free the space, or name a data directory on a larger disk")
         }
         _ => failure,
+    }
+}
+
+/// What to do about a vault that failed or refused.
+fn vault_advice(error: &RestoreError) -> &'static str {
+    match error {
+        RestoreError::ClockSkewed { .. } => {
+            "set this host's clock (NTP), or that of the vault's server, whichever is wrong"
+        }
+        _ => match error.kind() {
+            ErrorKind::Exhausted => {
+                "free some space where the vault is, or keep less: `holdfast backup prune` says \
+                 what could go"
+            }
+            ErrorKind::NotFound => {
+                "make the bucket, or correct `restore.vault`: holdfast makes no buckets"
+            }
+            _ => {
+                "`holdfast vault check` tries out what a backup needs of the vault; credentials for \
+                 S3 come from `credentials_file`, the AWS_* environment or the instance"
+            }
+        },
     }
 }
 

@@ -18,9 +18,9 @@ use holdfast_restore::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::acceptance;
-use super::prune::Pruner;
+use super::prune::{Pruner, release_deltas};
 use super::scheduler::Outcome;
+use super::{acceptance, waiting};
 use crate::clock::Clock;
 use crate::config::{self, Settings};
 use crate::failure::{ErrorName, Failure, OrFail as _};
@@ -60,6 +60,8 @@ pub(crate) struct BackupReport {
     pub(crate) hash_kv: Option<u32>,
     /// Whether it is sealed.
     pub(crate) is_sealed: bool,
+    /// Whether it waits on this host for the vault to be reached again.
+    pub(crate) is_waiting: bool,
     /// How long it took, proof included.
     pub(crate) seconds: f64,
     /// Backups that retention put into the trash after it.
@@ -79,6 +81,10 @@ impl Outcome for BackupOutcome {
 
     fn summary(&self) -> Result<String, String> {
         match self {
+            Ok(report) if report.is_waiting => {
+                let line = report.line();
+                Err(format!("{line}; it waits on this host for the vault"))
+            }
             Ok(report) => Ok(report.line()),
             Err(failure) => Err(failure.line()),
         }
@@ -114,6 +120,8 @@ pub(crate) struct Wishes<'a> {
     pub(crate) claimed: Option<&'a Mutex<Option<Generation>>>,
     /// The turn in which it is taken, where the members of a cluster take turns.
     pub(crate) office: Option<&'a Arc<dyn Office>>,
+    /// The content is a state of the past, of this generation: see [`super::consolidation`].
+    pub(crate) past: Option<(DateTime<Utc>, Generation)>,
 }
 
 /// What one run works with.
@@ -126,6 +134,8 @@ struct Run<'a> {
     signer: Signer,
     keys: Keys,
     is_sealed: bool,
+    /// The vault cannot be reached: `vault` is the folder in which backups wait for it.
+    is_waiting: bool,
     notes: Vec<String>,
 }
 
@@ -141,8 +151,24 @@ pub(crate) async fn run(
     let began = tokio::time::Instant::now();
     let sealer = sealer(settings)?;
     let signer = keys::signer(settings)?;
-    let vault = vaults::write(settings, &signer, clock.now()).await?;
     let keys = keys::reading(settings)?;
+    let place = (settings, source);
+    let (vault, notes) = match vaults::write(settings, &signer, clock.now()).await {
+        Ok(vault) => {
+            let notes = waiting::before(place, &vault, &keys.trust).await;
+            (Some(vault), notes)
+        }
+        Err(failure) if waiting::is_reason(&failure) => {
+            let note = format!("the backup waits on this host: {}", failure.line());
+            (None, vec![note])
+        }
+        Err(failure) => return Err(failure),
+    };
+    let is_waiting = vault.is_none();
+    let vault = match vault {
+        Some(vault) => vault,
+        None => waiting::folder(place, (&signer, clock.now()), &keys.trust).await?,
+    };
     let mut run = Run {
         settings,
         source,
@@ -152,7 +178,8 @@ pub(crate) async fn run(
         signer,
         keys,
         is_sealed: sealer.is_encrypting(),
-        notes: Vec::new(),
+        is_waiting,
+        notes,
     };
     let captured = run.capture(opened, &sealer, wishes).await?;
     let proof = run.prove(&captured).await;
@@ -173,6 +200,7 @@ pub(crate) async fn run(
         level,
         hash_kv: proof.and_then(|proof| proof.evidence.hash_kv),
         is_sealed: sealer.is_encrypting(),
+        is_waiting: run.is_waiting,
         seconds: began.elapsed().as_secs_f64(),
         pruned,
         notes: run.notes,
@@ -203,24 +231,54 @@ impl Run<'_> {
             let is_accepted = options.accept_new_cluster;
             options.generation = self.generation(opened, claimed, is_accepted).await?;
         }
+        if let Some((time, generation)) = wishes.past {
+            options.now = time;
+            options.generation = Some(generation);
+        }
         options.pool = wishes.pool;
         options.office = wishes.office.cloned();
         options.read_back = ReadBack::Sizes;
         options.ledger = Some(ledger_file(self.settings, self.source)?);
         options.attempts = ATTEMPTS;
+        let what = format!("no backup of `{}` was taken", self.source.name);
+        let known = self.flaws_of_waiting().await?;
         let progress = self.meter.sink();
-        let captured = capture(
+        let taken = capture(
             &options,
             opened,
             &self.vault,
             sealer,
             &self.signer,
             &progress,
-        )
-        .await
-        .or_fail(format!("no backup of `{}` was taken", self.source.name))?;
-        self.notes.extend(captured.warnings.iter().cloned());
+        );
+        let captured = match taken.await {
+            // It went away meanwhile: what was read is lost, the source is there to read again.
+            Err(error) if !self.is_waiting && waiting::is_of_vault(&error) => {
+                let failure = Err::<(), _>(error).or_fail(what.clone());
+                let why = failure.err().map_or(String::new(), |one| one.line());
+                self.notes
+                    .push(format!("the backup waits on this host: {why}"));
+                let place = (self.settings, self.source);
+                let by = (&self.signer, self.clock.now());
+                self.vault = waiting::folder(place, by, &self.keys.trust).await?;
+                self.is_waiting = true;
+                return Box::pin(self.capture(opened, sealer, wishes)).await;
+            }
+            taken => taken.or_fail(what)?,
+        };
+        let warnings = captured.warnings.iter().cloned();
+        self.notes
+            .extend(warnings.filter(|one| !known.contains(one)));
         Ok(captured)
+    }
+
+    /// What is to be expected of the folder of waiting backups: the others are in the vault.
+    async fn flaws_of_waiting(&self) -> Result<Vec<String>, Failure> {
+        if !self.is_waiting {
+            return Ok(Vec::new());
+        }
+        let catalog = self.catalog().await?;
+        Ok(catalog.flaws.iter().map(ToString::to_string).collect())
     }
 
     /// The generation that the owner of the source writes, claimed at its first backup. An
@@ -234,6 +292,9 @@ impl Run<'_> {
     ) -> Result<Option<Generation>, Failure> {
         if let Some(generation) = *claimed.lock() {
             return Ok(Some(generation));
+        }
+        if self.is_waiting {
+            return waiting::last_claim(self.settings, self.source).map(Some);
         }
         let name = &self.source.name;
         let seen = opened.latest_revision().await;
@@ -250,6 +311,7 @@ impl Run<'_> {
             .await
             .or_fail(format!("no generation of `{name}` was claimed"))?;
         *claimed.lock() = Some(generation);
+        waiting::remember_claim(self.settings, self.source, generation)?;
         Ok(Some(generation))
     }
 
@@ -330,6 +392,9 @@ impl Run<'_> {
 
     /// Lets go of what the rules release, after a newly verified backup only.
     async fn prune(&mut self, level: Option<Level>) -> Vec<SnapshotId> {
+        if self.is_waiting {
+            return Vec::new();
+        }
         if level < Some(self.settings.config.policies.retention.count_from) {
             let counts = self.settings.config.policies.retention.count_from;
             let mut note =
@@ -368,6 +433,13 @@ impl Run<'_> {
         self.notes
             .extend(refused.map(|(id, why)| format!("{id} stays: {why}")));
         self.notes.extend(pruned.left.iter().cloned());
+        let by = (&self.signer, now);
+        let deltas = release_deltas(self.settings, &self.vault, &self.source.name, by).await?;
+        if deltas > 0 {
+            self.notes.push(format!(
+                "{deltas} deltas that no backup is followed by were removed"
+            ));
+        }
         let swept = prune::sweep_orphans(&self.vault, &catalog, now - ORPHAN_AGE)
             .await
             .or_fail("parts of no backup were not removed")?;

@@ -20,6 +20,8 @@ pub(crate) struct JobState {
     pub(crate) last_outcome: Option<String>,
     /// Whether the last run did what it should; `None` before the first.
     pub(crate) is_last_good: Option<bool>,
+    /// Since when every run failed; `None` where the last one did not.
+    pub(crate) failing_since: Option<DateTime<Utc>>,
     /// When the next run is planned.
     pub(crate) next: Option<DateTime<Utc>>,
     /// Runs that did what they should since the start of this process.
@@ -31,10 +33,18 @@ pub(crate) struct JobState {
 /// A job's name: what it does, for which source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobName {
-    /// `backup` or `drill`.
+    /// `backup`, `drill`, `copy` or `check`.
     pub(crate) kind: &'static str,
-    /// The source.
+    /// The source; for a copy `SOURCE/VAULT`, for a check the vault.
     pub(crate) source: String,
+}
+
+/// Jobs whose last run failed, by their label: since when, and what the last one came to.
+pub(crate) type Failing = BTreeMap<String, (DateTime<Utc>, String)>;
+
+/// A job in one word.
+pub(crate) fn label(kind: &str, source: &str) -> String {
+    format!("{kind}/{source}")
 }
 
 /// All jobs of this process.
@@ -51,9 +61,19 @@ impl Board {
         self.0.lock().entry(name.clone()).or_default();
         Entry {
             board: self.clone(),
-            label: format!("{kind}/{source}"),
+            label: label(kind, source),
             name,
         }
+    }
+
+    /// Jobs whose last run failed.
+    pub(crate) fn failing(&self) -> Failing {
+        let jobs = self.0.lock();
+        let failing = jobs.iter().filter_map(|(name, state)| {
+            let label = label(name.kind, &name.source);
+            Some((label, (state.failing_since?, state.last_outcome.clone()?)))
+        });
+        failing.collect()
     }
 
     /// Every job as it stands.
@@ -104,6 +124,10 @@ impl Entry {
             state.running_since = None;
             state.last_end = Some(at);
             state.is_last_good = Some(summary.is_ok());
+            state.failing_since = match summary {
+                Ok(_) => None,
+                Err(_) => state.failing_since.or(Some(at)),
+            };
             let count = if summary.is_ok() {
                 &mut state.good_runs
             } else {

@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{UnixListener, UnixStream};
 
 use super::backup::BackupReport;
+use super::board::Failing;
 use super::turn::Turn;
 use crate::config::{self, Laid, Settings};
 use crate::failure::{Failure, OrFail as _};
@@ -30,6 +31,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) enum Ask {
     /// Whose turn it is to run the jobs.
     Turn,
+    /// Which jobs fail.
+    Failing,
     /// A backup of this source.
     Backup {
         /// The source.
@@ -78,6 +81,8 @@ impl Request {
 pub(crate) enum Answer {
     /// Whose turn it is.
     Turn(Turn),
+    /// The jobs whose last run failed.
+    Failing(Failing),
     /// The backup that was taken.
     Backup(Box<BackupReport>),
     /// The drill that was run.

@@ -4,7 +4,10 @@
 pub(crate) mod acceptance;
 pub(crate) mod backup;
 pub(crate) mod board;
+pub(crate) mod checkup;
+pub(crate) mod consolidation;
 pub(crate) mod control;
+pub(crate) mod copies;
 pub(crate) mod drill;
 pub(crate) mod prune;
 pub(crate) mod prune_log;
@@ -12,5 +15,6 @@ pub(crate) mod rehearsal;
 pub(crate) mod scheduler;
 mod shop;
 pub(crate) mod turn;
+pub(crate) mod waiting;
 
 pub(crate) use shop::{Doors, Shop, answer_all};

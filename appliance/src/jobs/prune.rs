@@ -3,11 +3,14 @@
 use chrono::{DateTime, Utc};
 use holdfast_policies::retention::Removal;
 use holdfast_policies::{
-    ClusterName, Listing, RetentionInput, RetentionPlan, Sequence, SnapshotId,
+    ClusterName, Generation, Listing, RetentionInput, RetentionPlan, Sequence, SnapshotId,
 };
+use holdfast_restore::delta::release::{plan_release, release};
+use holdfast_restore::delta::run::Runs;
 use holdfast_restore::prune::{PruneOptions, Pruned, execute_prune, removals};
 use holdfast_restore::release::Step;
 use holdfast_restore::{Catalog, ReadWrite, Signer, Trust, Vault};
+use serde::Serialize;
 
 use super::prune_log::PruneLog;
 use crate::config::Settings;
@@ -154,4 +157,58 @@ fn is_listed(catalog: &Catalog, id: SnapshotId) -> bool {
     let folder = format!("/parts/{id}/");
     let mut orphans = catalog.orphans.iter();
     has_manifest || orphans.any(|one| one.name.as_str().contains(&folder))
+}
+
+/// Deltas of one generation that no backup can be followed by any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct DeltasDue {
+    /// The generation.
+    pub(crate) generation: Generation,
+    /// The last that goes, by number.
+    pub(crate) through: u64,
+    /// How many there are up to it.
+    pub(crate) deltas: usize,
+}
+
+/// What of the changes goes beside the backups of `catalog`. Nothing while something in the history
+/// cannot be believed: it may be the backup that they follow.
+pub(crate) fn deltas_due(catalog: &Catalog, runs: &Runs) -> Vec<DeltasDue> {
+    if vaults::obstacles(catalog).next().is_some() {
+        return Vec::new();
+    }
+    let due = |(generation, through): (Generation, u64)| {
+        let own = runs.runs.iter().filter(|run| run.generation == generation);
+        let numbers = own
+            .flat_map(|run| &run.deltas)
+            .map(|head| head.record.number);
+        DeltasDue {
+            generation,
+            through,
+            deltas: numbers.filter(|number| *number <= through).count(),
+        }
+    };
+    plan_release(catalog, runs).into_iter().map(due).collect()
+}
+
+/// Lets go of the changes that no backup needs any more; answers how many objects were removed. The
+/// vault is read again: what the retention has left of the backups decides.
+pub(crate) async fn release_deltas(
+    settings: &Settings,
+    vault: &Vault<ReadWrite>,
+    cluster: &ClusterName,
+    (signer, now): (&Signer, DateTime<Utc>),
+) -> Result<u64, Failure> {
+    let trust = keys::trust(settings)?;
+    let catalog = vaults::catalog_in(vault, settings, cluster, &trust).await?;
+    let runs = vaults::runs_in(vault, settings, &catalog, &trust).await?;
+    let due = deltas_due(&catalog, &runs).into_iter();
+    let plan: Vec<(Generation, u64)> = due.map(|one| (one.generation, one.through)).collect();
+    if plan.is_empty() {
+        return Ok(0);
+    }
+    release(vault, cluster, &plan, (now, signer))
+        .await
+        .or_fail(format!(
+            "changes between backups of `{cluster}` were not removed"
+        ))
 }

@@ -15,10 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::backup::{self, BackupOutcome, Wishes};
 use super::board::Board;
+use super::consolidation;
 use super::control::{self, Answer, Ask};
+use super::copies;
 use super::drill::{self, DrillOutcome};
 use super::scheduler::{self, Ended, Plan, REQUESTS_MAX};
 use super::turn::{self, Turn};
+use super::waiting;
 use crate::cli::args::Global;
 use crate::clock::Clock;
 use crate::config::{Settings, Source};
@@ -47,6 +50,8 @@ pub(crate) struct Shop {
     pub(crate) board: Board,
     /// Asks for the vault to be read again.
     pub(crate) refresh: watch::Sender<()>,
+    /// Told when something new is in the first vault, for whoever copies it.
+    pub(crate) stored: watch::Sender<()>,
     /// Held by the drill that runs: those of several sources fall due at the same moment and take
     /// turns, for two at once would measure each other.
     pub(crate) rehearsing: tokio::sync::Mutex<()>,
@@ -63,6 +68,7 @@ pub(crate) struct BackupRequest {
 #[derive(Debug)]
 pub(crate) struct Doors {
     turn: watch::Receiver<Turn>,
+    board: Board,
     backups: BTreeMap<String, mpsc::Sender<BackupRequest>>,
     drills: BTreeMap<String, mpsc::Sender<oneshot::Sender<DrillOutcome>>>,
 }
@@ -87,11 +93,23 @@ impl Shop {
         let backups = shop.back_up(of, requests, stop.clone());
         let (door, requests) = mpsc::channel(REQUESTS_MAX);
         doors.drills.insert(name.clone(), door);
-        let drills = Arc::clone(self).rehearse(source, requests, stop.clone());
-        Ok(vec![
+        let merges = consolidation::watch_over(Arc::clone(self), Arc::clone(&source), stop.clone());
+        let drills = Arc::clone(self).rehearse(Arc::clone(&source), requests, stop.clone());
+        let mut tasks: Vec<Task> = vec![
             (format!("backup/{name}"), Box::pin(backups)),
             (format!("drill/{name}"), Box::pin(drills)),
-        ])
+            (format!("consolidation/{name}"), Box::pin(merges)),
+        ];
+        let (shop, of) = (Arc::clone(self), Arc::clone(&source));
+        let handed = waiting::keep(shop, of, stop.clone());
+        tasks.push((format!("{}/{name}", waiting::KIND), Box::pin(handed)));
+        for copy in &self.settings.config.restore.copies {
+            let place = copies::place(&name, copy.name.as_str());
+            let (shop, source) = (Arc::clone(self), Arc::clone(&source));
+            let kept = copies::keep(shop, source, copy.clone(), stop.clone());
+            tasks.push((format!("{}/{place}", copies::KIND), Box::pin(kept)));
+        }
+        Ok(tasks)
     }
 
     /// When the jobs of a source run. The vault says when they last did; one that does not answer
@@ -190,9 +208,13 @@ impl Shop {
             },
             claimed: Some(claimed),
             office: office.as_ref(),
+            ..Wishes::default()
         };
         let outcome = self.one_backup(source, wishes).await;
         self.refresh.send_replace(());
+        if outcome.as_ref().is_ok_and(|report| !report.is_waiting) {
+            self.stored.send_replace(());
+        }
         let ended = Ended::of(&outcome);
         if let Some(request) = request {
             // Whoever asked may have gone; the backup counts all the same.
@@ -215,6 +237,12 @@ impl Shop {
         .await;
         match &outcome {
             Ok(report) => {
+                if report.is_waiting {
+                    tracing::error!(
+                        source = report.source, snapshot_id = %report.id,
+                        "the vault cannot be reached: the backup waits on this host"
+                    );
+                }
                 tracing::info!(
                     source = report.source, snapshot_id = %report.id, revision = report.revision,
                     level = report.level.map(tracing::field::display), seconds = report.seconds,
@@ -354,10 +382,11 @@ async fn answer_one(mut stream: UnixStream, doors: Arc<Doors>, settings: Arc<Set
 }
 
 impl Doors {
-    /// No doors yet, and whose turn it is.
-    pub(crate) fn new(turn: watch::Receiver<Turn>) -> Self {
+    /// No doors yet, whose turn it is, and what the jobs did.
+    pub(crate) fn new(turn: watch::Receiver<Turn>, board: Board) -> Self {
         Self {
             turn,
+            board,
             backups: BTreeMap::new(),
             drills: BTreeMap::new(),
         }
@@ -366,6 +395,7 @@ impl Doors {
     async fn pass(&self, ask: Ask) -> Result<Answer, Failure> {
         match ask {
             Ask::Turn => Ok(Answer::Turn(self.turn.borrow().clone())),
+            Ask::Failing => Ok(Answer::Failing(self.board.failing())),
             Ask::Backup {
                 source,
                 accept_new_cluster,

@@ -1,6 +1,8 @@
 //! The vault's doctor: tries out everything a backup relies on, and what is good to know besides,
 //! with a few objects of its own.
 
+mod bucket;
+
 use bytes::Bytes;
 use chrono::TimeDelta;
 use holdfast_policies::{ClusterName, DrillId, ID_RANDOM_BYTES};
@@ -32,6 +34,70 @@ pub(crate) struct Finding {
     pub(crate) is_needed: bool,
     /// What happened.
     pub(crate) detail: String,
+    /// What to do, where it does not work.
+    pub(crate) next: Option<&'static str>,
+}
+
+impl Finding {
+    fn new(name: &'static str, is_good: bool, detail: impl Into<String>) -> Self {
+        Self {
+            name,
+            is_good,
+            is_needed: true,
+            detail: detail.into(),
+            next: (!is_good).then(|| next_step(name)).flatten(),
+        }
+    }
+
+    /// Backups do without it.
+    fn good_to_know(self) -> Self {
+        Self {
+            is_needed: false,
+            ..self
+        }
+    }
+}
+
+/// What an administrator does about it, for S3 in the words of its permissions.
+fn next_step(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "write" => "let these credentials store objects (s3:PutObject) below the prefix",
+        "create only" => {
+            "use a server that honours `If-None-Match: *`: without it a second appliance could \
+             write over a backup"
+        }
+        "read" => "let these credentials read objects (s3:GetObject) below the prefix",
+        "list" => {
+            "let these credentials list the bucket (s3:ListBucket); a listing that lags behind \
+             writes cannot be relied on"
+        }
+        "clock" => "set this host's clock (NTP): retention refuses to act while clocks disagree",
+        "remove" => {
+            "let these credentials remove objects (s3:DeleteObject), or retention frees nothing \
+             and the vault grows until it is full"
+        }
+        "multipart" => "backups do without; tools that upload large files to this bucket do not",
+        "multipart abort" => {
+            "let these credentials give up uploads (s3:AbortMultipartUpload), and set a lifecycle \
+             rule that removes incomplete ones: they are invisible and paid for"
+        }
+        "signed digest" | "checksum" => {
+            "every part is read back all the same; prefer a server or proxy that checks what it \
+             stores"
+        }
+        "checksum mode" => "set `request_checksum` to one that is accepted",
+        "region" => "set `region` to the one the bucket is in",
+        "authorities" => "name a PEM file with the certificates of the server's authority",
+        "versioning" => {
+            "nothing here needs it; with it a removal by somebody else can be undone, and old \
+             versions need a lifecycle rule to ever go"
+        }
+        "object lock" => {
+            "nothing here needs it; with it even stolen credentials cannot remove backups before \
+             their time (buckets have it from their creation)"
+        }
+        _ => return None,
+    })
 }
 
 /// Tries everything; what was written is removed again.
@@ -48,19 +114,25 @@ pub(crate) async fn examine(
         rand::fill(&mut random);
         layout::drill(&cluster, DrillId::new(clock.now(), random))
     };
+    let mut findings = bucket::place(spec);
     let name = new_name();
-    let mut findings = vec![create(vault, &name).await];
-    if findings.iter().all(|one| one.is_good) {
-        findings.push(create_again(vault, &name).await);
-        findings.push(read(vault, &name).await);
-        findings.extend(list(vault, &cluster, &name, clock).await);
-        findings.push(remove(vault, &name).await);
-        findings.push(multipart(vault, &new_name()).await);
-        findings.push(multipart_abort(vault, &new_name()).await);
-        for protection in [Protection::Signature, Protection::Checksum] {
-            findings.push(changed_bytes(spec, &new_name(), protection).await);
-        }
+    let written = create(vault, &name).await;
+    let is_written = written.is_good;
+    findings.push(written);
+    if !is_written {
+        return findings;
     }
+    findings.push(create_again(vault, &name).await);
+    findings.push(read(vault, &name).await);
+    findings.extend(list(vault, &cluster, &name, clock).await);
+    findings.push(remove(vault, &name).await);
+    findings.push(multipart(vault, &new_name()).await);
+    findings.push(multipart_abort(vault, &new_name()).await);
+    for protection in [Protection::Signature, Protection::Checksum] {
+        findings.push(changed_bytes(spec, &new_name(), protection).await);
+    }
+    findings.extend(bucket::checksum_modes(spec, new_name).await);
+    findings.extend(bucket::facts(spec).await);
     findings
 }
 
@@ -71,7 +143,7 @@ async fn multipart(vault: &Vault<ReadWrite>, name: &ObjectName) -> Finding {
         (Ok(bytes), Ok(())) => Ok(format!("{bytes} bytes were uploaded in pieces")),
         (Err(error), _) | (_, Err(error)) => Err(error),
     };
-    good_to_know(finding("multipart", outcome))
+    finding("multipart", outcome).good_to_know()
 }
 
 async fn multipart_abort(vault: &Vault<ReadWrite>, name: &ObjectName) -> Finding {
@@ -86,12 +158,7 @@ async fn multipart_abort(vault: &Vault<ReadWrite>, name: &ObjectName) -> Finding
         ),
         Err(error) => (false, line(&error)),
     };
-    Finding {
-        name: "multipart abort",
-        is_good,
-        is_needed: false,
-        detail,
-    }
+    Finding::new("multipart abort", is_good, detail).good_to_know()
 }
 
 /// Backups do not rely on it either: every part is read back against its digest.
@@ -109,25 +176,10 @@ async fn changed_bytes(spec: &VaultSpec, name: &ObjectName, protection: Protecti
             false,
             format!("not verified: bytes other than those of {header} were stored"),
         ),
-        Ok(Verdict::NoNetwork) => (
-            true,
-            "not applicable: a local folder has no network on the way".to_owned(),
-        ),
+        Ok(Verdict::NotS3) => (true, "not applicable: not an S3 server".to_owned()),
         Err(error) => (false, line(&error)),
     };
-    Finding {
-        name: name_of,
-        is_good,
-        is_needed: false,
-        detail,
-    }
-}
-
-fn good_to_know(finding: Finding) -> Finding {
-    Finding {
-        is_needed: false,
-        ..finding
-    }
+    Finding::new(name_of, is_good, detail).good_to_know()
 }
 
 async fn create(vault: &Vault<ReadWrite>, name: &ObjectName) -> Finding {
@@ -148,26 +200,16 @@ async fn create_again(vault: &Vault<ReadWrite>, name: &ObjectName) -> Finding {
         ),
         Err(error) => (false, line(&error)),
     };
-    Finding {
-        name: "create only",
-        is_good,
-        is_needed: true,
-        detail,
-    }
+    Finding::new("create only", is_good, detail)
 }
 
 async fn read(vault: &Vault<ReadWrite>, name: &ObjectName) -> Finding {
     let limit = u64::try_from(CONTENT.len()).unwrap_or(u64::MAX);
     match vault.get(name, limit).await {
         Ok(bytes) if bytes == CONTENT => {
-            finding("read", Ok("what was written is read back".to_owned()))
+            Finding::new("read", true, "what was written is read back")
         }
-        Ok(_) => Finding {
-            name: "read",
-            is_good: false,
-            is_needed: true,
-            detail: "other bytes came back".to_owned(),
-        },
+        Ok(_) => Finding::new("read", false, "other bytes came back"),
         Err(error) => finding("read", Err(error)),
     }
 }
@@ -183,24 +225,14 @@ async fn list(
         Err(error) => return vec![finding("list", Err(error))],
     };
     let Some(found) = listed.iter().find(|one| one.name == *name) else {
-        let detail = "what was written is not in the listing".to_owned();
-        return vec![Finding {
-            name: "list",
-            is_good: false,
-            is_needed: true,
-            detail,
-        }];
+        let detail = "what was written is not in the listing";
+        return vec![Finding::new("list", false, detail)];
     };
     let skew = clock.now() - found.modified;
-    let clocks = Finding {
-        name: "clock",
-        is_needed: true,
-        is_good: skew.abs() <= SKEW_MAX,
-        detail: format!("ours is {} s ahead of the vault's", skew.num_seconds()),
-    };
+    let detail = format!("ours is {} s ahead of the vault's", skew.num_seconds());
     vec![
-        finding("list", Ok("what was written is listed at once".to_owned())),
-        clocks,
+        Finding::new("list", true, "what was written is listed at once"),
+        Finding::new("clock", skew.abs() <= SKEW_MAX, detail),
     ]
 }
 
@@ -211,31 +243,16 @@ async fn remove(vault: &Vault<ReadWrite>, name: &ObjectName) -> Finding {
         Err(error) => Err(error),
     };
     match outcome {
-        Ok(None) => finding("remove", Ok("an object can be removed".to_owned())),
-        Ok(Some(_)) => Finding {
-            name: "remove",
-            is_good: false,
-            is_needed: true,
-            detail: "the removed object is still there".to_owned(),
-        },
+        Ok(None) => Finding::new("remove", true, "an object can be removed"),
+        Ok(Some(_)) => Finding::new("remove", false, "the removed object is still there"),
         Err(error) => finding("remove", Err(error)),
     }
 }
 
 fn finding(name: &'static str, outcome: Result<String, Error>) -> Finding {
     match outcome {
-        Ok(detail) => Finding {
-            name,
-            is_good: true,
-            is_needed: true,
-            detail,
-        },
-        Err(error) => Finding {
-            name,
-            is_good: false,
-            is_needed: true,
-            detail: line(&error),
-        },
+        Ok(detail) => Finding::new(name, true, detail),
+        Err(error) => Finding::new(name, false, line(&error)),
     }
 }
 

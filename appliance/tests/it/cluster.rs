@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tokio::process::Child;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -19,6 +23,8 @@ struct Seat {
     place: Place,
     client: u16,
     admin: u16,
+    /// Where its failpoints are driven, if they are; its drills would want the same place.
+    points: Option<u16>,
     flags: Vec<String>,
     daemon: Option<Child>,
     starts: usize,
@@ -31,6 +37,10 @@ struct Trio {
 
 impl Trio {
     async fn start(schedule: &str) -> Self {
+        Self::start_with(schedule, false).await
+    }
+
+    async fn start_with(schedule: &str, has_points: bool) -> Self {
         let mut seats: Vec<Seat> = Vec::new();
         let peers: Vec<u16> = (0..3).map(|_| free_port()).collect();
         let named = |at: usize| format!("m{}=http://127.0.0.1:{}", at + 1, peers[at]);
@@ -60,6 +70,7 @@ impl Trio {
                 place,
                 client,
                 admin,
+                points: has_points.then(free_port),
                 flags: flags.to_vec(),
                 daemon: None,
                 starts: 0,
@@ -79,8 +90,44 @@ impl Trio {
         for flag in &seat.flags {
             words.extend(["--set", flag]);
         }
-        let log = format!("daemon-{}.log", seat.starts);
-        seat.daemon = Some(seat.place.spawn(&words, &log));
+        let log = seat
+            .place
+            .path()
+            .join(format!("daemon-{}.log", seat.starts));
+        let mut command = seat.place.command(&words);
+        if let Some(port) = seat.points {
+            command.env("GOFAIL_HTTP", format!("127.0.0.1:{port}"));
+        }
+        let log = std::fs::File::create(log).unwrap();
+        command.stdout(Stdio::null()).stderr(log);
+        seat.daemon = Some(command.spawn().unwrap());
+    }
+
+    fn signal(&self, at: usize, signal: Signal) {
+        let daemon = self.seats[at].daemon.as_ref().unwrap();
+        let id = i32::try_from(daemon.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+    }
+
+    /// Asks the daemon at `at` for a backup; what becomes of it.
+    fn ask_for_backup(&self, at: usize) -> JoinSet<Output> {
+        let mut command: Command = self.seats[at].place.command(&["backup", "now"]);
+        let mut asked = JoinSet::new();
+        asked.spawn(async move { command.output().await.unwrap() });
+        asked
+    }
+
+    /// The member that the backup of the daemon at `at` reads.
+    async fn read_by(&self, at: usize) -> usize {
+        eventually("a follower is read", || async {
+            let log = self.log(at);
+            let line = log
+                .lines()
+                .find(|line| line.contains("a follower is read"))?;
+            let is_named = |at: &usize| line.contains(&format!(":{}", self.seats[*at].client));
+            (0..3).find(is_named)
+        })
+        .await
     }
 
     async fn kill(&mut self, at: usize) {
@@ -136,8 +183,10 @@ impl Trio {
     }
 }
 
+/// `None` also for one that stands still.
 async fn health(port: u16) -> Option<Value> {
-    let text = http_get(port, "/healthz").await?;
+    let asked = tokio::time::timeout(Duration::from_secs(2), http_get(port, "/healthz"));
+    let text = asked.await.ok()??;
     let (_, body) = text.split_once("\r\n\r\n")?;
     serde_json::from_str(body).ok()
 }
@@ -236,35 +285,94 @@ async fn one_chain_of_backups_goes_on_while_the_leader_is_killed_and_never_two_a
     active.run(&["backup", "list"]).await.expect(0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_backup_goes_on_with_another_member_when_the_one_it_reads_is_killed() {
-    let mut trio = Trio::start("null").await;
-    let mut client = Client::connect(trio.seats[0].client).await;
+/// Puts so many megabytes of nothing that packs well: a stream of it is to take its time.
+async fn fill(client: &mut Client, megabytes: u32) {
     let value = |number: u32| {
         let mut word = number;
-        // Nothing that packs well: the stream is to take its time.
         let next = |_| {
             word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             char::from(b'!' + u8::try_from((word >> 24) % 90).unwrap())
         };
         (0..1_000_000).map(next).collect::<String>()
     };
-    for number in 0..60 {
+    for number in 0..megabytes {
         client.put(&format!("k{number}"), &value(number)).await;
     }
-    let leader = trio.active(None).await;
-    let mut command = trio.seats[leader].place.command(&["backup", "now"]);
-    let mut asked = JoinSet::new();
-    asked.spawn(async move { command.output().await.unwrap() });
-    let read = eventually("a follower is read", || async {
-        let log = trio.log(leader);
-        let line = log
-            .lines()
-            .find(|line| line.contains("a follower is read"))?;
-        let is_named = |at: &usize| line.contains(&format!(":{}", trio.seats[*at].client));
-        (0..3).find(is_named)
+}
+
+/// A request to a daemon's failpoints; the answer's body.
+async fn points(port: u16, method: &str, path: &str, body: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    let length = body.len();
+    let request =
+        format!("{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let is_done = head.split(' ').nth(1)?.starts_with('2');
+    is_done.then(|| body.trim().to_owned())
+}
+
+/// The last word before a manifest is a quorum's. This daemon gets it, and stands still before it
+/// hears it, for as long as another one takes to become the active one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_stopped_at_the_end_of_a_backup_wakes_commits_nothing_and_says_why() {
+    // Passed by a linearizable read when the quorum has answered.
+    const CONFIRMED: &str = "/bugReadJoinsOldRound";
+    let trio = Trio::start_with("null", true).await;
+    let mut client = Client::connect(trio.seats[0].client).await;
+    fill(&mut client, 60).await;
+    let stopped = trio.active(None).await;
+    let mut asked = trio.ask_for_backup(stopped);
+    trio.read_by(stopped).await;
+    let port = trio.seats[stopped].points.unwrap();
+    points(port, "PUT", CONFIRMED, "sleep(5000)").await.unwrap();
+    eventually("the lead is confirmed", || async {
+        let count = points(port, "GET", &format!("{CONFIRMED}/count"), "").await?;
+        (count != "0").then_some(())
     })
     .await;
+    assert_eq!(trio.manifests().len(), 0, "it is confirmed before");
+    trio.signal(stopped, Signal::STOP);
+    let next = trio.active(Some(stopped)).await;
+    let seat = &trio.seats[next];
+    seat.place.run(&["backup", "now"]).await.expect(0);
+    trio.signal(stopped, Signal::CONT);
+
+    let ended = asked.join_next().await.unwrap().unwrap();
+    let complained = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success(), "{complained}");
+    // By what it noticed first.
+    let reasons = [
+        "this process is no longer the one that backs up",
+        "another one has become the active one",
+    ];
+    assert!(
+        reasons.iter().any(|reason| complained.contains(reason)),
+        "{complained}"
+    );
+    let name = format!("m{}", next + 1);
+    eventually("it stands by and knows for whom", || async {
+        let turn = health(trio.seats[stopped].admin).await?["turn"].take();
+        (turn["role"] == "standby" && turn["active"] == name.as_str()).then_some(())
+    })
+    .await;
+    seat.place.run(&["backup", "now"]).await.expect(0);
+    let manifests = trio.manifests();
+    assert_eq!(manifests.len(), 2);
+    // The first one was claimed by the one that was stopped.
+    assert_eq!(judge(&manifests), BTreeSet::from([2]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_goes_on_with_another_member_when_the_one_it_reads_is_killed() {
+    let mut trio = Trio::start("null").await;
+    let mut client = Client::connect(trio.seats[0].client).await;
+    fill(&mut client, 60).await;
+    let leader = trio.active(None).await;
+    let mut asked = trio.ask_for_backup(leader);
+    let read = trio.read_by(leader).await;
     assert_ne!(read, leader, "there is a follower");
     trio.kill(read).await;
     let ended = asked.join_next().await.unwrap().unwrap();

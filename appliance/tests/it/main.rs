@@ -7,6 +7,7 @@
 )]
 
 mod cluster;
+mod copies;
 mod daemon;
 mod exit_codes;
 mod fencing;
@@ -15,6 +16,7 @@ mod in_use;
 mod kill;
 #[path = "../../../store/tests/it/long.rs"]
 mod long;
+mod outage;
 mod points;
 mod reference;
 mod restoring;

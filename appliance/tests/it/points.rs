@@ -378,3 +378,175 @@ async fn members_restored_on_their_hosts_agree_on_the_point() {
     let done = history.place.run(&words).await.expect(0).json();
     assert_eq!(done["outcome"]["written"].as_array().unwrap().len(), 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_says_what_follows_each_backup_and_a_verification_reads_it() {
+    let (history, [_, _, nine]) = history().await;
+    let list = ["backup", "list", "-w", "json"];
+    let listed = history.place.run(&list).await.expect(0).json();
+    let changes = |at: usize| &listed["backups"][at]["changes"];
+    assert_eq!(
+        (&changes(0)["deltas"], &changes(0)["to"]),
+        (&1.into(), &9.into())
+    );
+    assert!(changes(1)["deltas"].as_i64().unwrap() >= 3, "{listed}");
+    let until: DateTime<Utc> = changes(1)["until"].as_str().unwrap().parse().unwrap();
+    assert_eq!(until, nine);
+    let text = history.place.run(&["backup", "list"]).await.expect(0).said;
+    assert!(text.contains("1 to 9, "), "{text}");
+    let shown = history.place.run(&["backup", "show"]).await.expect(0).said;
+    assert!(
+        shown.contains("1 deltas after it, to revision 9"),
+        "{shown}"
+    );
+
+    let verify = ["backup", "verify", "--all", "-w", "json"];
+    let verified = history.place.run(&verify).await.expect(0).json();
+    assert_eq!(verified["deltas"]["read"], history.deltas().len());
+    // The newest backup does not need what is damaged; all together do.
+    let second = &history.deltas()[1];
+    let whole = std::fs::read(second).unwrap();
+    let mut flipped = whole.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    std::fs::write(second, flipped).unwrap();
+    history.place.run(&["backup", "verify"]).await.expect(0);
+    let found = history
+        .place
+        .run(&["backup", "verify", "--all"])
+        .await
+        .expect(12);
+    assert!(found.said.contains("delta changed"), "{found:?}");
+    std::fs::remove_file(second).unwrap();
+    let found = history.place.run(&["backup", "list"]).await.expect(12);
+    assert!(found.said.contains("delta missing"), "{found:?}");
+    std::fs::write(second, whole).unwrap();
+    history.place.run(&["backup", "list"]).await.expect(0);
+    // Whoever cannot open a delta is told so, and not that it is damaged.
+    let made = ["key", "generate", "--dir", "other"];
+    history.place.run(&made).await.expect(0);
+    let locked = ["backup", "verify", "--identity", "other/identity.age"];
+    let locked = history.place.run(&locked).await.expect(13);
+    assert!(
+        locked
+            .said
+            .contains("no matching identity: clusters/real/deltas/")
+    );
+}
+
+/// Rules under which only the newest backup stays, and nothing waits.
+const KEEP_ONE: [&str; 8] = [
+    "keep_last=1",
+    "keep_hourly=0",
+    "keep_daily=0",
+    "keep_weekly=0",
+    "keep_monthly=0",
+    "keep_within=null",
+    "keep_yearly=0",
+    "grace=0s",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deltas_go_with_the_last_backup_that_needs_them_and_no_sooner() {
+    let (history, _) = history().await;
+    let before = history.deltas().len();
+    let prune = |more: &'static [&'static str]| {
+        let rules = KEEP_ONE.map(|rule| format!("policies.retention.{rule}"));
+        let mut words = vec!["backup".to_owned(), "prune".to_owned()];
+        words.extend(["-w", "json"].map(str::to_owned));
+        words.extend(
+            rules
+                .into_iter()
+                .flat_map(|rule| ["--set".to_owned(), rule]),
+        );
+        words.extend(more.iter().map(|word| (*word).to_owned()));
+        words
+    };
+    let run = async |words: Vec<String>| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        history.place.run(&words).await.expect(0).json()
+    };
+    // While the first backup is there nothing of what follows it goes.
+    let told = run(prune(&[])).await;
+    assert_eq!(told["deltas"].as_array().unwrap().len(), 0, "{told}");
+    assert_eq!(history.deltas().len(), before);
+    let done = run(prune(&["--confirm"])).await;
+    assert!(done["deltas_removed"].as_u64().unwrap() >= 2, "{done}");
+    // What follows the one that stays is there, and nobody misses the rest.
+    history.place.run(&["backup", "list"]).await.expect(0);
+    history
+        .place
+        .run(&["backup", "verify", "--all"])
+        .await
+        .expect(0);
+    for revision in ["8", "9"] {
+        history.restore(revision, &["--revision", revision]).await;
+    }
+    let gone = history.refused(&["--revision", "7"], 10).await;
+    assert!(gone["why"].to_string().contains("at revision 8"), "{gone}");
+    let again = run(prune(&["--confirm"])).await;
+    assert_eq!(again["deltas_removed"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deltas_are_merged_into_a_backup_that_stands_for_itself() {
+    let (mut history, [_, _, nine]) = history().await;
+    history.put("a", "later").await;
+    history.cut().await;
+    let merge = ["backup", "consolidate", "-w", "json"];
+    let run = async |more: &[&str]| {
+        let words = [&merge[..], more].concat();
+        history.place.run(&words).await.expect(0).json()
+    };
+    let dry = run(&["--dry-run"]).await;
+    assert_eq!(dry["prospect"]["revision"], 10, "{dry}");
+    assert!(dry["backup"].is_null());
+    let idle = run(&["--if-due"]).await;
+    assert!(idle["backup"].is_null(), "without an objective: {idle}");
+    let due = ["--if-due", "--set", "policies.objective.rto=1ms"];
+    let done = run(&due).await;
+    assert_eq!(done["backup"]["level"], "L2", "{done}");
+    assert_eq!(done["backup"]["revision"], 10);
+    assert_eq!(done["backup"]["hash_kv"], history.told[&10].0);
+    let shown = ["backup", "show", "-w", "json"];
+    let shown = history.place.run(&shown).await.expect(0).json();
+    let manifest = &shown["manifest"];
+    assert_eq!(manifest["source"]["kind"], "consolidation");
+    let started: DateTime<Utc> = manifest["started"].as_str().unwrap().parse().unwrap();
+    assert!(started > nine, "its state is from then: {started}");
+    let again = run(&[]).await;
+    assert!(again["prospect"].is_null(), "{again}");
+    // What is captured later follows it.
+    history.delete("b").await;
+    history.cut().await;
+    let listed = ["backup", "list", "-w", "json"];
+    let listed = history.place.run(&listed).await.expect(0).json();
+    assert_eq!(listed["backups"][0]["revision"], 10);
+    assert_eq!(listed["backups"][0]["changes"]["to"], 11);
+    for revision in ["9", "10", "11"] {
+        history.restore(revision, &["--revision", revision]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drill_restores_the_changes_too_and_says_until_when() {
+    let (history, [_, _, nine]) = history().await;
+    let drill = ["drill", "run", "-w", "json"];
+    let report = history.place.run(&drill).await.expect(0).json();
+    assert_eq!(report["outcome"], "passed", "{report}");
+    let replayed = &report["replayed"];
+    assert_eq!(
+        (&replayed["revision"], &replayed["compared"]),
+        (&9.into(), &9.into())
+    );
+    let until: DateTime<Utc> = replayed["until"].as_str().unwrap().parse().unwrap();
+    assert_eq!(until, nine);
+    assert_eq!(report["rpo"]["revisions_missing"], 0);
+    let shown = history.place.run(&["drill", "show"]).await.expect(0).said;
+    assert!(shown.contains("1 deltas to revision 9, until "), "{shown}");
+    // What is proven now is restored without being asked, up to the last change.
+    let done = history.restore("proven", &[]).await;
+    assert_eq!(
+        (&done["plan"]["level"], &done["plan"]["revision"]),
+        (&"L3".into(), &9.into())
+    );
+}

@@ -6,6 +6,6 @@ mod vault;
 
 pub use record::{
     BackupRecord, CheckRecord, DRILL_REPORT_VERSION, DrillReport, PhaseRecord, PrefixRecord,
-    REPORT_BYTES_MAX, RestoredRecord, RpoRecord, TargetKind, TeardownRecord,
+    REPORT_BYTES_MAX, ReplayRecord, RestoredRecord, RpoRecord, TargetKind, TeardownRecord,
 };
 pub use vault::{publish, reports};

@@ -33,6 +33,9 @@ pub struct DrillReport {
     pub target: TargetKind,
     /// The backup; absent when none could be chosen.
     pub backup: Option<BackupRecord>,
+    /// The changes after it that were restored with it, when there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<ReplayRecord>,
     /// The restored cluster; absent when it did not come that far.
     pub restored: Option<RestoredRecord>,
     /// How long each phase took, in order.
@@ -91,6 +94,20 @@ pub struct BackupRecord {
     pub stored_bytes: u64,
     /// Level of proof before this drill.
     pub level: Option<Level>,
+}
+
+/// Changes that were replayed onto the backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplayRecord {
+    /// Deltas.
+    pub deltas: u64,
+    /// The revision they lead to.
+    pub revision: i64,
+    /// Until when they tell everything.
+    pub until: DateTime<Utc>,
+    /// The newest revision at which the result's HashKV was compared with the source's.
+    pub compared: Option<i64>,
 }
 
 /// The restored cluster.

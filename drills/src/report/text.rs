@@ -76,9 +76,26 @@ impl DrillReport {
             "  content   sha256 {}, HashKV {}",
             backup.content, backup.hash_kv
         )?;
+        if let Some(replayed) = &self.replayed {
+            let compared = replayed.compared.map_or_else(
+                || "no hash of the source in them".to_owned(),
+                |revision| format!("HashKV compared at revision {revision}"),
+            );
+            writeln!(
+                f,
+                "  changes   {} deltas to revision {}, until {}, {compared}",
+                replayed.deltas,
+                replayed.revision,
+                replayed.until.format("%F %TZ")
+            )?;
+        }
         let Some(restored) = &self.restored else {
             return Ok(());
         };
+        let from = self
+            .replayed
+            .as_ref()
+            .map_or(backup.revision, |replayed| replayed.revision);
         let version = restored
             .server_version
             .as_deref()
@@ -90,7 +107,7 @@ impl DrillReport {
         writeln!(
             f,
             "  restored  to {}{} {version}, from revision {} to {} (seen: {})",
-            members, self.target, backup.revision, restored.revision, restored.highest_seen
+            members, self.target, from, restored.revision, restored.highest_seen
         )
     }
 

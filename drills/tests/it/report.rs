@@ -43,6 +43,7 @@ fn passed() -> DrillReport {
             stored_bytes: 1 << 18,
             level: Some(Level::L2),
         }),
+        replayed: None,
         restored: Some(RestoredRecord {
             revision: 1_000_000_500,
             bump: 1_000_000_048,

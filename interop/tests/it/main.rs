@@ -5,6 +5,7 @@
     reason = "tests assert, and read JSON by name"
 )]
 
+mod checker;
 mod cluster;
 mod differential;
 mod etcdctl;

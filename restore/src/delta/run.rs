@@ -274,7 +274,7 @@ fn place(
 }
 
 /// Cuts what is there into runs, and names every gap. Pure.
-fn chain(
+pub(crate) fn chain(
     catalog: &Catalog,
     places: BTreeMap<(Generation, u64), Head>,
     released: &BTreeMap<Generation, u64>,

@@ -54,6 +54,9 @@ impl Replay {
     /// What leads from the backup's revision to `limit` or as near as the deltas come; `None` when
     /// that is the backup itself.
     fn after(run: &Run, revision: i64, limit: i64) -> Option<Self> {
+        if limit <= revision {
+            return None;
+        }
         let needed: Vec<&Head> = run.between(revision, limit).collect();
         let (first, last) = (needed.first()?, needed.last()?);
         let sum = |bytes: fn(&Head) -> u64| {

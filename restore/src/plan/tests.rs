@@ -12,7 +12,7 @@ use crate::part::PART_BYTES;
 use crate::proof::{Evidence, Proof};
 use crate::seal::Encryption;
 
-fn at(minute: i64) -> DateTime<Utc> {
+pub(super) fn at(minute: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(1_700_000_000 + minute * 60, 0).unwrap()
 }
 
@@ -24,7 +24,7 @@ fn id(sequence: u64) -> SnapshotId {
     )
 }
 
-fn backup(sequence: u64, revision: i64, level: Level) -> Backup {
+pub(super) fn backup(sequence: u64, revision: i64, level: Level) -> Backup {
     let cluster: ClusterName = "prod".parse().unwrap();
     let manifest = Manifest {
         id: id(sequence),
@@ -87,7 +87,7 @@ fn backup(sequence: u64, revision: i64, level: Level) -> Backup {
     }
 }
 
-fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
+pub(super) fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
     Catalog {
         cluster: "prod".parse().unwrap(),
         backups,
@@ -112,7 +112,7 @@ fn catalog(backups: Vec<Backup>, highest: i64) -> Catalog {
     }
 }
 
-fn options() -> RestoreOptions {
+pub(super) fn options() -> RestoreOptions {
     RestoreOptions::single(
         Target::Holdfast,
         "/data/new".into(),

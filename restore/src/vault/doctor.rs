@@ -35,8 +35,8 @@ pub enum Verdict {
     Refused(String),
     /// It stored them.
     Stored,
-    /// There is no network between this host and the store.
-    NoNetwork,
+    /// The store is no S3 server: it has nothing of the kind.
+    NotS3,
 }
 
 impl Vault<ReadWrite> {
@@ -74,7 +74,7 @@ pub async fn try_changed_bytes(
     protection: Protection,
 ) -> Result<Verdict> {
     let VaultSpec::S3(s3) = spec else {
-        return Ok(Verdict::NoNetwork);
+        return Ok(Verdict::NotS3);
     };
     let store = broken_store(s3, protection)?;
     let prefix = parse_prefix(&s3.prefix)?;
@@ -105,7 +105,7 @@ fn broken_store(spec: &S3Spec, protection: Protection) -> Result<Arc<dyn ObjectS
     if is_unsigned {
         spec.request_checksum = RequestChecksum::Sha256;
     }
-    let store = super::spec::s3_through(&spec, |builder| {
+    let store = super::connect::s3_through(&spec, |builder| {
         builder
             .with_http_connector(BrokenWire::default())
             .with_unsigned_payload(is_unsigned)

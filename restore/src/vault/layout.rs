@@ -110,6 +110,26 @@ impl Folder {
         }
     }
 
+    /// Every folder of a cluster.
+    const ALL: [Self; 11] = [
+        Self::Manifests,
+        Self::Parts,
+        Self::Envelopes,
+        Self::Proofs,
+        Self::Pins,
+        Self::Releases,
+        Self::Ledger,
+        Self::Drills,
+        Self::Uses,
+        Self::Claims,
+        Self::Deltas,
+    ];
+
+    /// The folder with this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|folder| folder.name() == name)
+    }
+
     /// The folder of one cluster.
     pub fn of(self, cluster: &ClusterName) -> ObjectName {
         ObjectName(format!("{CLUSTERS}/{cluster}/{}", self.name()))
@@ -119,6 +139,11 @@ impl Folder {
     pub fn of_backup(self, cluster: &ClusterName, id: SnapshotId) -> ObjectName {
         ObjectName(format!("{}/{id}", self.of(cluster)))
     }
+}
+
+/// Everything of one cluster.
+pub(crate) fn cluster_folder(cluster: &ClusterName) -> ObjectName {
+    ObjectName(format!("{CLUSTERS}/{cluster}"))
 }
 
 /// A manifest.

@@ -5,10 +5,14 @@
 
 mod belongings;
 mod catalog;
+mod connect;
 pub mod doctor;
 pub mod layout;
 mod listing;
 mod lock;
+pub mod probe;
+mod refusal;
+mod reload;
 mod spec;
 mod trash;
 
@@ -33,12 +37,12 @@ pub use catalog::{Backup, Catalog};
 pub use layout::{Folder, ObjectName};
 pub use listing::Listing;
 pub use lock::{LockMode, ObjectLock};
-pub use spec::{RequestChecksum, S3Credentials, S3Spec, VaultSpec};
+pub use spec::{AzureSpec, GcsSpec, RequestChecksum, S3Credentials, S3Spec, VaultSpec};
 pub use trash::{Released, Trashed};
 
+use connect::Place;
 use listing::Lister;
 use lock::Locker;
-use spec::Place;
 
 /// Version of the vault's layout.
 pub const VAULT_VERSION: u64 = 1;
@@ -119,7 +123,7 @@ impl Vault<ReadOnly> {
     pub async fn open(spec: &VaultSpec) -> Result<Self> {
         let mut vault = Self::at(spec.connect(false)?)?;
         let lost = match vault.check_marker().await {
-            Ok(()) => return Ok(vault),
+            Ok(_) => return Ok(vault),
             Err(
                 lost @ (Error::NotAVault { .. } | Error::Malformed { .. } | Error::TooLarge { .. }),
             ) => lost,
@@ -142,7 +146,7 @@ impl Vault<ReadWrite> {
     pub async fn open(spec: &VaultSpec) -> Result<Self> {
         let vault = Self::at(spec.connect(false)?)?;
         match vault.check_marker().await {
-            Ok(()) => Ok(vault),
+            Ok(_) => Ok(vault),
             Err(error) => Err(vault.without_marker(error).await),
         }
     }
@@ -198,7 +202,7 @@ impl Vault<ReadWrite> {
         is_renewed: bool,
     ) -> Result<Self> {
         match self.check_marker().await {
-            Ok(()) => return Ok(self),
+            Ok(_) => return Ok(self),
             Err(Error::NotAVault { .. }) if is_renewed => {}
             Err(error) => match self.without_marker(error).await {
                 Error::NotAVault { .. } => {}
@@ -326,7 +330,12 @@ impl<Mode> Vault<Mode> {
         })
     }
 
-    async fn check_marker(&self) -> Result<()> {
+    /// Tells this vault from every other one: what its marker says.
+    pub async fn id(&self) -> Result<UniqueId> {
+        self.check_marker().await
+    }
+
+    async fn check_marker(&self) -> Result<UniqueId> {
         let name = layout::marker();
         let bytes = match self.get(&name, MARKER_BYTES_MAX).await {
             Ok(bytes) => bytes,
@@ -352,7 +361,7 @@ impl<Mode> Vault<Mode> {
                 supported: VAULT_VERSION,
             });
         }
-        Ok(())
+        Ok(marker.id)
     }
 
     /// What is wrong with the place as a whole: a marker that is not there or damaged.
@@ -532,9 +541,5 @@ fn says_no_bucket(error: &Error) -> bool {
 
 fn failed(action: &'static str, name: &ObjectName) -> impl FnOnce(object_store::Error) -> Error {
     let object = name.to_string();
-    move |source| Error::Vault {
-        action,
-        object,
-        source: Box::new(source),
-    }
+    move |source| refusal::explain(action, object, source)
 }

@@ -1,31 +1,12 @@
-//! Where a vault is: settings, and the object store they make.
+//! Where a vault is: its settings.
 
 use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::PathBuf;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, Checksum};
-use object_store::client::{HttpConnector as _, ReqwestConnector};
-use object_store::list::PaginatedListStore;
-use object_store::local::LocalFileSystem;
-use object_store::{Certificate, ClientOptions, ObjectStore, RetryConfig};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::listing::Lister;
-use super::lock::{Locker, ObjectLock};
-use crate::error::{Error, Result};
-
-/// Longest wait for one request to an object store, in total. A part is at most 33 MiB.
-const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
-
-/// Longest wait for a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Longest time one request is retried for.
-const RETRY_TIMEOUT: Duration = Duration::from_mins(3);
+use super::lock::ObjectLock;
 
 /// Where a vault is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +19,10 @@ pub enum VaultSpec {
     },
     /// A bucket of an S3 server.
     S3(S3Spec),
+    /// A bucket of Google Cloud Storage.
+    Gcs(GcsSpec),
+    /// A container of Azure Blob Storage.
+    Azure(AzureSpec),
 }
 
 /// A bucket of an S3 server.
@@ -64,6 +49,9 @@ pub struct S3Spec {
     /// Plain HTTP, only towards this machine itself. Default: no.
     #[serde(default)]
     pub allow_http: bool,
+    /// A proxy on the way, as a URL; the environment's (`HTTPS_PROXY`) when absent.
+    #[serde(default)]
+    pub proxy: Option<String>,
     /// Checksum sent with each upload; needed by buckets with object lock. Default: none.
     #[serde(default)]
     pub request_checksum: RequestChecksum,
@@ -127,6 +115,7 @@ impl S3Spec {
             force_path_style: true,
             ca_file: None,
             allow_http: endpoint.starts_with("http://"),
+            proxy: None,
             request_checksum: RequestChecksum::None,
             object_lock: None,
             credentials_file: None,
@@ -135,30 +124,60 @@ impl S3Spec {
     }
 }
 
-/// An object store and the folder of the vault in it.
-pub(super) struct Place {
-    pub(super) store: Arc<dyn ObjectStore>,
-    pub(super) lister: Lister,
-    pub(super) locker: Option<Locker>,
-    pub(super) prefix: String,
-    pub(super) location: String,
+/// A bucket of Google Cloud Storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GcsSpec {
+    /// The bucket.
+    pub bucket: String,
+    /// Folder within the bucket; empty for its root.
+    #[serde(default)]
+    pub prefix: String,
+    /// The key of a service account, in Google's JSON. Without it the environment and the
+    /// instance's own account are used.
+    #[serde(default)]
+    pub service_account_file: Option<PathBuf>,
+    /// Another server than Google's, as a URL.
+    #[serde(default)]
+    pub endpoint: Option<String>,
+    /// Certificate authorities to trust besides the system's, in PEM.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// Plain HTTP, only towards this machine itself. Default: no.
+    #[serde(default)]
+    pub allow_http: bool,
+    /// A proxy on the way, as a URL; the environment's when absent.
+    #[serde(default)]
+    pub proxy: Option<String>,
 }
 
-impl Place {
-    /// In an object store made elsewhere, which is listed in one way only.
-    pub(super) fn made_elsewhere(
-        store: Arc<dyn ObjectStore>,
-        prefix: &str,
-        location: String,
-    ) -> Self {
-        Self {
-            store,
-            lister: Lister::None,
-            locker: None,
-            prefix: prefix.to_owned(),
-            location,
-        }
-    }
+/// A container of Azure Blob Storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AzureSpec {
+    /// The storage account.
+    pub account: String,
+    /// The container.
+    pub container: String,
+    /// Folder within the container; empty for its root.
+    #[serde(default)]
+    pub prefix: String,
+    /// A file that holds an access key of the account. Without it the environment, workload
+    /// identity and managed identity are used.
+    #[serde(default)]
+    pub access_key_file: Option<PathBuf>,
+    /// Another server than Azure's, as a URL.
+    #[serde(default)]
+    pub endpoint: Option<String>,
+    /// Certificate authorities to trust besides the system's, in PEM.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// Plain HTTP, only towards this machine itself. Default: no.
+    #[serde(default)]
+    pub allow_http: bool,
+    /// A proxy on the way, as a URL; the environment's when absent.
+    #[serde(default)]
+    pub proxy: Option<String>,
 }
 
 impl VaultSpec {
@@ -173,228 +192,64 @@ impl VaultSpec {
                     spec.bucket, spec.prefix
                 )
             }
-        }
-    }
-
-    pub(super) fn connect(&self, is_created: bool) -> Result<Place> {
-        let location = self.location();
-        match self {
-            Self::Local { path } => Ok(Place {
-                store: local(path, is_created)?,
-                lister: Lister::Folder(path.clone()),
-                locker: None,
-                prefix: String::new(),
-                location,
-            }),
-            Self::S3(spec) => {
-                let store = s3(spec)?;
-                let pages: Arc<dyn PaginatedListStore> = store.clone();
-                Ok(Place {
-                    lister: Lister::Pages(pages),
-                    locker: locker(spec, &store)?,
-                    store,
-                    prefix: spec.prefix.clone(),
-                    location,
-                })
+            Self::Gcs(spec) => {
+                let server = spec.endpoint.as_deref().unwrap_or("google");
+                format!(
+                    "gcs {server} bucket {} prefix {:?}",
+                    spec.bucket, spec.prefix
+                )
+            }
+            Self::Azure(spec) => {
+                let server = spec.endpoint.as_deref().unwrap_or("azure");
+                let (account, container) = (&spec.account, &spec.container);
+                let prefix = &spec.prefix;
+                format!("azure {server} account {account} container {container} prefix {prefix:?}")
             }
         }
     }
-}
 
-fn local(path: &Path, is_created: bool) -> Result<Arc<dyn ObjectStore>> {
-    if is_created {
-        use std::os::unix::fs::DirBuilderExt as _;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(Error::io("create", path))?;
-    } else if !path.is_dir() {
-        return Err(Error::NotAVault {
-            location: path.display().to_string(),
-        });
-    }
-    let store = LocalFileSystem::new_with_prefix(path).map_err(|error| Error::Vault {
-        action: "open",
-        object: path.display().to_string(),
-        source: Box::new(error),
-    })?;
-    Ok(Arc::new(store.with_fsync(true)))
-}
-
-fn s3(spec: &S3Spec) -> Result<Arc<AmazonS3>> {
-    s3_through(spec, |builder| builder)
-}
-
-/// What sets locks, where that is wanted.
-fn locker(spec: &S3Spec, store: &Arc<AmazonS3>) -> Result<Option<Locker>> {
-    let Some(lock) = spec.object_lock else {
-        return Ok(None);
-    };
-    let refused = |reason: String| Error::VaultSettings { reason };
-    if !lock.is_sound() {
-        return Err(refused("object_lock.days: 1 to 3650".to_owned()));
-    }
-    let client = ReqwestConnector::default().connect(&client_options(spec)?);
-    Ok(Some(Locker {
-        store: Arc::clone(store),
-        client: client.map_err(|error| refused(error.to_string()))?,
-        lock,
-    }))
-}
-
-/// As configured, and changed once more.
-pub(super) fn s3_through(
-    spec: &S3Spec,
-    change: impl FnOnce(AmazonS3Builder) -> AmazonS3Builder,
-) -> Result<Arc<AmazonS3>> {
-    let refused = |reason: String| Error::VaultSettings { reason };
-    let retry = RetryConfig {
-        retry_timeout: RETRY_TIMEOUT,
-        ..RetryConfig::default()
-    };
-    let mut builder = AmazonS3Builder::from_env()
-        .with_bucket_name(&spec.bucket)
-        .with_region(spec.region.as_deref().unwrap_or("us-east-1"))
-        .with_virtual_hosted_style_request(!spec.force_path_style)
-        .with_client_options(client_options(spec)?)
-        .with_retry(retry);
-    if let Some(endpoint) = &spec.endpoint {
-        builder = builder.with_endpoint(endpoint);
-    }
-    builder = match spec.request_checksum {
-        RequestChecksum::None => builder,
-        RequestChecksum::Sha256 => builder.with_checksum_algorithm(Checksum::SHA256),
-        RequestChecksum::Crc64nvme => builder.with_checksum_algorithm(Checksum::CRC64NVME),
-    };
-    let from_file = match &spec.credentials_file {
-        Some(path) => Some(read_credentials(path)?),
-        None => None,
-    };
-    if let Some(credentials) = spec.credentials.as_ref().or(from_file.as_ref()) {
-        builder = builder
-            .with_access_key_id(&credentials.access_key_id)
-            .with_secret_access_key(credentials.secret_access_key.as_str());
-        if let Some(token) = &credentials.session_token {
-            builder = builder.with_token(token.as_str());
-        }
-    }
-    let store = change(builder)
-        .build()
-        .map_err(|error| refused(error.to_string()))?;
-    Ok(Arc::new(store))
-}
-
-fn client_options(spec: &S3Spec) -> Result<ClientOptions> {
-    let refused = |reason: String| Error::VaultSettings { reason };
-    let mut client = ClientOptions::new()
-        .with_timeout(REQUEST_TIMEOUT)
-        .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_allow_http(is_http_allowed(spec)?);
-    if let Some(path) = &spec.ca_file {
-        let pem = fs::read(path).map_err(Error::io("read", path))?;
-        let bundle = Certificate::from_pem_bundle(&pem)
-            .map_err(|error| refused(format!("ca_file {}: {error}", path.display())))?;
-        for certificate in bundle {
-            client = client.with_root_certificate(certificate);
-        }
-    }
-    Ok(client)
-}
-
-/// Plain HTTP is for tests and proxies on this machine: credentials and data would be readable.
-fn is_http_allowed(spec: &S3Spec) -> Result<bool> {
-    let Some(rest) = spec
-        .endpoint
-        .as_deref()
-        .and_then(|url| url.strip_prefix("http://"))
-    else {
-        return Ok(false);
-    };
-    let host = rest.split('/').next().unwrap_or_default();
-    let is_loopback = ["localhost", "127.0.0.1", "[::1]"]
-        .iter()
-        .any(|name| host == *name || host.starts_with(&format!("{name}:")));
-    if spec.allow_http && is_loopback {
-        return Ok(true);
-    }
-    Err(Error::VaultSettings {
-        reason: format!("endpoint {rest}: plain http needs `allow_http` and a loopback address"),
-    })
-}
-
-fn read_credentials(path: &Path) -> Result<S3Credentials> {
-    let text = Zeroizing::new(fs::read_to_string(path).map_err(Error::io("read", path))?);
-    let value = |name: &str| {
-        text.lines()
-            .filter_map(|line| line.split_once('='))
-            .find(|(key, _)| key.trim() == name)
-            .map(|(_, value)| value.trim().to_owned())
-    };
-    let needed = |name: &str| {
-        value(name).ok_or_else(|| Error::VaultSettings {
-            reason: format!("{} has no {name} line", path.display()),
-        })
-    };
-    Ok(S3Credentials {
-        access_key_id: needed("aws_access_key_id")?,
-        secret_access_key: Zeroizing::new(needed("aws_secret_access_key")?),
-        session_token: value("aws_session_token").map(Zeroizing::new),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spec(endpoint: &str) -> S3Spec {
-        let credentials = S3Credentials {
-            access_key_id: "k".to_owned(),
-            secret_access_key: Zeroizing::new("secret-half".to_owned()),
-            session_token: None,
+    /// The files it names, each with its key: what is in them counts from the moment they change.
+    pub fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let files = match self {
+            Self::Local { .. } => Vec::new(),
+            Self::S3(spec) => vec![
+                ("ca_file", &spec.ca_file),
+                ("credentials_file", &spec.credentials_file),
+            ],
+            Self::Gcs(spec) => vec![
+                ("ca_file", &spec.ca_file),
+                ("service_account_file", &spec.service_account_file),
+            ],
+            Self::Azure(spec) => vec![
+                ("ca_file", &spec.ca_file),
+                ("access_key_file", &spec.access_key_file),
+            ],
         };
-        S3Spec::at(endpoint, "bucket", credentials)
+        let named = files.into_iter();
+        named
+            .filter_map(|(key, file)| Some((key, file.clone()?)))
+            .collect()
     }
 
-    #[test]
-    fn plain_http_is_accepted_towards_loopback_only() {
-        for good in [
-            "http://127.0.0.1:9000",
-            "http://localhost",
-            "http://[::1]:1",
-            "https://x",
-        ] {
-            assert!(VaultSpec::S3(spec(good)).connect(true).is_ok(), "{good}");
+    /// The same with every path of it changed.
+    #[must_use]
+    pub fn map_paths(mut self, change: impl Fn(PathBuf) -> PathBuf) -> Self {
+        let each = |file: &mut Option<PathBuf>| *file = file.take().map(&change);
+        match &mut self {
+            Self::Local { path } => *path = change(std::mem::take(path)),
+            Self::S3(spec) => {
+                each(&mut spec.ca_file);
+                each(&mut spec.credentials_file);
+            }
+            Self::Gcs(spec) => {
+                each(&mut spec.ca_file);
+                each(&mut spec.service_account_file);
+            }
+            Self::Azure(spec) => {
+                each(&mut spec.ca_file);
+                each(&mut spec.access_key_file);
+            }
         }
-        for bad in [
-            "http://10.0.0.1:9000",
-            "http://localhost.example",
-            "http://127.0.0.10",
-        ] {
-            assert!(VaultSpec::S3(spec(bad)).connect(true).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn debug_output_shows_no_secret() {
-        assert!(!format!("{:?}", spec("https://x")).contains("secret-half"));
-    }
-
-    #[test]
-    fn a_credentials_file_is_read_line_by_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("credentials");
-        fs::write(
-            &path,
-            "[default]\naws_access_key_id = a\naws_secret_access_key=b==\n",
-        )
-        .unwrap();
-        let read = read_credentials(&path).unwrap();
-        assert_eq!(
-            (read.access_key_id.as_str(), read.secret_access_key.as_str()),
-            ("a", "b==")
-        );
-        fs::write(&path, "aws_access_key_id = a\n").unwrap();
-        assert!(read_credentials(&path).is_err());
+        self
     }
 }

@@ -1,9 +1,13 @@
 //! Backups of every golden snapshot, and of sources that must not become one.
 
 use std::fs;
+use std::sync::Arc;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use holdfast_policies::{Generation, Level, Sequence};
 use holdfast_restore::manifest::SourceHash;
+use holdfast_restore::office::Office;
 use holdfast_restore::vault::{Folder, layout};
 use holdfast_restore::{
     Error, ErrorKind, FileSource, FlawKind, Identities, Keys, ReadBack, Recipient, Sealer, Signer,
@@ -351,6 +355,34 @@ async fn of_two_appliances_that_claim_at_once_only_the_later_goes_on() {
     let taken = bench.try_backup(BASIC, &options).await.unwrap();
     assert_eq!(taken.manifest.generation, held);
     assert_eq!(bench.catalog().await.orphans, []);
+}
+
+/// An office that was lost while a backup was taken.
+#[derive(Debug)]
+struct Lost;
+
+impl Office for Lost {
+    fn still_held(&self) -> BoxFuture<'_, Result<(), String>> {
+        async { Err("term 7 is over".to_owned()) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_writer_whose_office_was_lost_meanwhile_commits_no_manifest_and_leaves_nothing() {
+    let bench = Bench::new().await;
+    let mut options = bench.options(minute(0));
+    options.office = Some(Arc::new(Lost));
+    let refused = bench.try_backup(BASIC, &options).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    assert!(
+        matches!(&refused, Error::OfficeLost { reason, .. } if reason == "term 7 is over"),
+        "{refused}"
+    );
+    let catalog = bench.catalog().await;
+    assert!(catalog.backups.is_empty());
+    assert_eq!(catalog.orphans, [], "its parts are gone");
+    options.office = None;
+    bench.try_backup(BASIC, &options).await.unwrap();
 }
 
 #[tokio::test]

@@ -45,19 +45,19 @@ const GOLDEN_HASHES: [(i64, u32); 4] = [
 ];
 
 /// A store that changes, and what its hash was at each revision.
-struct Live {
+pub(crate) struct Live {
     applier: Applier,
-    state: Arc<State>,
+    pub(crate) state: Arc<State>,
     index: u64,
-    hashes: BTreeMap<i64, HashKv>,
+    pub(crate) hashes: BTreeMap<i64, HashKv>,
     _folder: tempfile::TempDir,
 }
 
-fn key(n: u8) -> Bytes {
+pub(crate) fn key(n: u8) -> Bytes {
     Bytes::from(format!("key-{n}"))
 }
 
-fn put(n: u8, value: &str, lease: i64) -> rpc::PutRequest {
+pub(crate) fn put(n: u8, value: &str, lease: i64) -> rpc::PutRequest {
     rpc::PutRequest {
         key: key(n),
         value: Bytes::from(value.to_owned()),
@@ -66,7 +66,7 @@ fn put(n: u8, value: &str, lease: i64) -> rpc::PutRequest {
     }
 }
 
-fn delete(n: u8) -> rpc::DeleteRangeRequest {
+pub(crate) fn delete(n: u8) -> rpc::DeleteRangeRequest {
     rpc::DeleteRangeRequest {
         key: key(n),
         ..Default::default()
@@ -88,7 +88,7 @@ impl Live {
         }
     }
 
-    fn apply(&mut self, request: Request) {
+    pub(crate) fn apply(&mut self, request: Request) {
         self.index += 1;
         let entry = Entry {
             position: LogPosition {
@@ -106,12 +106,12 @@ impl Live {
         self.hashes.insert(hash.hash_revision, hash);
     }
 
-    fn grant(&mut self, id: i64) {
+    pub(crate) fn grant(&mut self, id: i64) {
         self.apply(Request::LeaseGrant(rpc::LeaseGrantRequest { id, ttl: 600 }));
     }
 
     /// Several puts and a delete in one revision.
-    fn transaction(&mut self, puts: &[u8], gone: u8, value: &str) {
+    pub(crate) fn transaction(&mut self, puts: &[u8], gone: u8, value: &str) {
         let puts = puts.iter().map(|n| rpc::RequestOp {
             request: Some(rpc::request_op::Request::RequestPut(put(*n, value, 0))),
         });
@@ -124,7 +124,7 @@ impl Live {
         }));
     }
 
-    fn compact(&mut self, revision: i64) {
+    pub(crate) fn compact(&mut self, revision: i64) {
         self.apply(Request::Compact(rpc::CompactionRequest {
             revision,
             physical: true,
@@ -132,7 +132,7 @@ impl Live {
     }
 
     /// One random change.
-    fn step(&mut self, random: &mut StdRng) {
+    pub(crate) fn step(&mut self, random: &mut StdRng) {
         let n = random.random_range(0..12_u8);
         match random.random_range(0..10_u8) {
             0 | 1 => self.apply(Request::DeleteRange(delete(n))),
@@ -160,13 +160,13 @@ impl Live {
 }
 
 /// A backup of a live store and the run of changes after it.
-struct Following {
-    bench: Bench,
-    live: Live,
-    captured: Captured,
-    writer: RunWriter,
+pub(crate) struct Following {
+    pub(crate) bench: Bench,
+    pub(crate) live: Live,
+    pub(crate) captured: Captured,
+    pub(crate) writer: RunWriter,
     follower: Follower<BundledFeed>,
-    clock: DateTime<Utc>,
+    pub(crate) clock: DateTime<Utc>,
 }
 
 fn source_record() -> SourceRecord {
@@ -180,7 +180,7 @@ fn source_record() -> SourceRecord {
 }
 
 impl Following {
-    async fn begin(changes: u8) -> Self {
+    pub(crate) async fn begin(changes: u8) -> Self {
         Self::begin_as("prod", changes).await
     }
 
@@ -208,7 +208,7 @@ impl Following {
     }
 
     /// Ten seconds go by, and what happened becomes a delta.
-    async fn cut(&mut self) {
+    pub(crate) async fn cut(&mut self) {
         self.clock += TimeDelta::seconds(10);
         let clock = self.clock;
         let now = move || clock;
@@ -221,7 +221,7 @@ impl Following {
         self.writer.commit(vault, &sealed).await.unwrap();
     }
 
-    async fn runs(&self) -> Runs {
+    pub(crate) async fn runs(&self) -> Runs {
         let catalog = self.bench.catalog().await;
         let trust = &self.bench.keys.trust;
         run::survey(&self.bench.vault, &catalog, trust)
@@ -230,7 +230,11 @@ impl Following {
     }
 
     /// The database of an etcd restored to `upto`, in a folder of its own.
-    async fn restored(&self, upto: Upto, name: &str) -> Result<EtcdFile<Vec<u8>>, Error> {
+    pub(crate) async fn restored(
+        &self,
+        upto: Upto,
+        name: &str,
+    ) -> Result<EtcdFile<Vec<u8>>, Error> {
         let data_dir = self.bench.folder.path().join("out").join(name);
         let options = RestoreOptions {
             work_dir: Some(self.bench.work_dir()),
@@ -246,14 +250,14 @@ impl Following {
         Ok(EtcdFile::open(database).unwrap())
     }
 
-    fn path(&self, number: u64) -> PathBuf {
+    pub(crate) fn path(&self, number: u64) -> PathBuf {
         let generation = self.captured.manifest.generation;
         let name = layout::delta(&self.bench.cluster, generation, number);
         self.bench.file(&name)
     }
 }
 
-async fn backup(bench: &Bench, live: &Live, at: i64) -> Captured {
+pub(crate) async fn backup(bench: &Bench, live: &Live, at: i64) -> Captured {
     let source = BundledSource::new(Arc::clone(&live.state), CLUSTER_ID, 7, "3.7.3");
     let (options, vault) = (bench.options(minute(at)), &bench.vault);
     capture(
@@ -269,7 +273,7 @@ async fn backup(bench: &Bench, live: &Live, at: i64) -> Captured {
 }
 
 /// Everything that the source said at this revision is so in the restored file.
-fn assert_same(live: &Live, file: &EtcdFile<Vec<u8>>, revision: i64) {
+pub(crate) fn assert_same(live: &Live, file: &EtcdFile<Vec<u8>>, revision: i64) {
     assert!(file.check().is_clean());
     assert_eq!(file.revision().unwrap(), revision);
     let told = live.hashes[&revision];

@@ -60,7 +60,7 @@ impl Mortal {
         }
     }
 
-    fn used(&self, life: usize) -> usize {
+    pub(crate) fn used(&self, life: usize) -> usize {
         life - self.left.load(Ordering::SeqCst)
     }
 }

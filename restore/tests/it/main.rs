@@ -8,6 +8,8 @@
 mod backup;
 mod bench;
 mod cluster_source;
+mod consolidating;
+mod copies;
 mod deltas;
 mod etcd_source;
 mod fake_etcd;
@@ -33,3 +35,4 @@ mod small_disk;
 mod tamper;
 mod trash;
 mod vault_fixture;
+mod waiting;

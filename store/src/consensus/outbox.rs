@@ -2,7 +2,7 @@
 //! several members get the same one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::log::RaftLogReader;
 use super::snapshot::Made;
+use super::types::LogId;
 
 /// How long a snapshot is kept that nobody sends.
 const KEPT: Duration = Duration::from_secs(30);
@@ -19,6 +20,8 @@ const KEPT: Duration = Duration::from_secs(30);
 pub(crate) struct Outbox {
     log: RaftLogReader,
     kept: Mutex<Option<Arc<Made>>>,
+    /// Snapshots that are being made.
+    making: AtomicUsize,
     /// The log is too long: it is purged whatever is sent.
     is_forced: AtomicBool,
     /// What lets go of a snapshot in time; ends with the outbox.
@@ -30,6 +33,7 @@ impl Outbox {
         Self {
             log,
             kept: Mutex::default(),
+            making: AtomicUsize::new(0),
             is_forced: AtomicBool::new(false),
             keeping: Mutex::default(),
         }
@@ -38,11 +42,23 @@ impl Outbox {
     /// A snapshot after which the log here still goes on.
     pub(super) fn usable(&self) -> Option<Arc<Made>> {
         let mut kept = self.kept.lock();
-        let next = kept.as_ref()?.meta.last_log_id?.index + 1;
-        if next < self.log.range().start {
+        if !self.reaches_back(&kept.as_ref()?.meta.last_log_id?) {
             *kept = None;
         }
         kept.clone()
+    }
+
+    /// Whether the log here goes on right after `position`.
+    pub(super) fn reaches_back(&self, position: &LogId) -> bool {
+        self.log.range().start <= position.index + 1
+    }
+
+    /// Holds the log while a snapshot is made. It takes as long as the state is large: without
+    /// this the log would be gone beyond it when it is made, and whoever gets it would need
+    /// another one, made no faster.
+    pub(super) fn hold(self: &Arc<Self>) -> Hold {
+        self.making.fetch_add(1, Ordering::AcqRel);
+        Hold(Arc::clone(self))
     }
 
     /// Keeps `made` while it is sent and a while longer.
@@ -72,11 +88,22 @@ impl Outbox {
 
     /// Whether the log must not be purged: who gets the snapshot needs what follows it.
     pub(super) fn holds_log(&self) -> bool {
-        !self.is_forced.swap(false, Ordering::AcqRel) && self.kept.lock().is_some()
+        let is_needed = self.making.load(Ordering::Acquire) > 0 || self.kept.lock().is_some();
+        !self.is_forced.swap(false, Ordering::AcqRel) && is_needed
     }
 
     /// The next purge is not held up.
     pub(super) fn force(&self) {
         self.is_forced.store(true, Ordering::Release);
+    }
+}
+
+/// As long as it lives the log is not purged.
+#[derive(Debug)]
+pub(super) struct Hold(Arc<Outbox>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.making.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -79,9 +79,17 @@ impl Pinned {
         })
     }
 
-    /// Writes the view to a file that is kept as long as it is sent, and a while longer.
+    /// Writes the view to a file that is kept as long as it is sent, and a while longer; all that
+    /// time the log goes on from it. A view from before the log's begin is not worth it.
     pub(super) async fn make(self, meta: SnapshotMeta) -> Result<Arc<Made>, Error> {
         let outbox = Arc::clone(&self.outbox);
+        let _held = outbox.hold();
+        if let Some(last) = &meta.last_log_id
+            && !outbox.reaches_back(last)
+        {
+            let text = format!("the log no longer reaches back to {last}: another view is taken");
+            return Err(failed(io::Error::other(text)));
+        }
         let made = blocking(move || {
             let (file, size, digest) = self.write()?;
             Ok(Made {

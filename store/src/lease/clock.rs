@@ -1,5 +1,8 @@
 //! The leader's clock over the leases: when each expires. Never read by `apply`.
 //!
+//! A leader that no quorum answered for a while may go on in the same term: `promote` is called
+//! again. A revocation that it decided before stays decided, for it may be in the log.
+//!
 //! Time is an argument (`tokio::time::Instant`), so tests need no waiting. A member that does not
 //! lead keeps no expiry: `promote` starts all leases anew, each with its time left at the last
 //! checkpoint plus the extension (an election timeout); `demote` forgets them.
@@ -44,6 +47,16 @@ impl Default for LeaseClockOptions {
 pub struct LeaseClock {
     options: LeaseClockOptions,
     primary: Mutex<Option<Primary>>,
+    /// Locked after `primary`.
+    decided: Mutex<Decided>,
+}
+
+/// The revocations that this member decided in its last term as the leader, and that may be in the
+/// log without being applied.
+#[derive(Debug, Default)]
+struct Decided {
+    term: u64,
+    leases: BTreeSet<LeaseId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +105,7 @@ impl LeaseClock {
         Self {
             options,
             primary: Mutex::new(None),
+            decided: Mutex::default(),
         }
     }
 
@@ -101,7 +115,8 @@ impl LeaseClock {
         ttl_s.max(self.options.ttl_min_s)
     }
 
-    /// This member leads now, in `term`: every lease gets its time left plus `extend`.
+    /// This member leads now, in `term`: every lease gets its time left plus `extend`, but for those
+    /// whose revocation it decided in this same term.
     ///
     /// `leases` are asked for while no change can be observed, so that none falls in between.
     pub fn promote(
@@ -116,6 +131,13 @@ impl LeaseClock {
             term,
             ..Primary::default()
         };
+        let mut decided = self.decided.lock();
+        if decided.term != term {
+            *decided = Decided {
+                term,
+                leases: BTreeSet::new(),
+            };
+        }
         for lease in leases() {
             let is_forgotten = failpoint::is_on(Point::BugLeaseCheckpointLost);
             let left_s = if lease.checkpoint_ttl_s > 0 && !is_forgotten {
@@ -125,6 +147,9 @@ impl LeaseClock {
             };
             let mut timing = self.timing(lease.granted_ttl_s, seconds(left_s), extend, now);
             timing.has_checkpoint = lease.checkpoint_ttl_s > 0;
+            if decided.leases.contains(&lease.id) {
+                (timing.expiry, timing.look, timing.checkpoint) = (now, now, None);
+            }
             primary.set(lease.id, timing);
         }
         *guard = Some(primary);
@@ -157,6 +182,9 @@ impl LeaseClock {
     /// Follows a change of the replicated state; wire it to `EventSink::lease_changed`.
     pub fn observe(&self, change: LeaseChange, now: Instant) {
         let mut guard = self.primary.lock();
+        if let LeaseChange::Revoked { id } = change {
+            self.decided.lock().leases.remove(&id);
+        }
         let Some(primary) = guard.as_mut() else {
             return;
         };
@@ -239,6 +267,24 @@ impl LeaseClock {
             }
         }
         due
+    }
+
+    /// Those of `leases` that are to be revoked now, as this leader of `term` has decided: their time
+    /// is over, also when it was started anew in the same term since they were reported. Nothing
+    /// gives them more time in this term.
+    pub fn decide(&self, term: u64, leases: &[LeaseId], now: Instant) -> Vec<LeaseId> {
+        let guard = self.primary.lock();
+        let Some(primary) = guard.as_ref().filter(|primary| primary.term == term) else {
+            return Vec::new();
+        };
+        let is_over = |id: &&LeaseId| {
+            let timing = primary.timings.get(id);
+            timing.is_some_and(|timing| timing.expiry <= now)
+        };
+        let over: Vec<LeaseId> = leases.iter().filter(is_over).copied().collect();
+        let mut decided = self.decided.lock();
+        decided.leases.extend(&over);
+        over
     }
 
     /// Leases whose time left is to be recorded now, with that time in seconds, at most `limit`.
@@ -378,6 +424,47 @@ mod tests {
             clock.checkpoints_due(after(now, 600), 10),
             [(LeaseId(1), 400)]
         );
+    }
+
+    #[test]
+    fn a_leader_that_goes_on_in_its_term_gives_no_time_to_a_lease_it_decided_to_revoke() {
+        let now = Instant::now();
+        let leases = [info(1, 10, 0), info(2, 10, 0)];
+        let clock = leader(now, &leases);
+        let later = after(now, 10);
+        assert_eq!(clock.due(later, 10), [LeaseId(1), LeaseId(2)]);
+        assert_eq!(clock.decide(1, &[LeaseId(1)], later), [LeaseId(1)]);
+        clock.demote();
+        clock.promote(1, after(now, 12), Duration::ZERO, || leases.to_vec());
+        let renewed = clock.renew(LeaseId(1), after(now, 13));
+        assert!(matches!(renewed, Err(Error::LeaseNotFound)));
+        assert_eq!(clock.due(after(now, 13), 10), [LeaseId(1)]);
+        // The other was reported, but nothing was decided: it has its whole time again.
+        assert_eq!(clock.renew(LeaseId(2), after(now, 13)).unwrap(), 10);
+        assert!(clock.decide(1, &[LeaseId(2)], after(now, 14)).is_empty());
+
+        clock.demote();
+        clock.observe(LeaseChange::Revoked { id: LeaseId(1) }, after(now, 14));
+        clock.promote(1, after(now, 15), Duration::ZERO, || leases.to_vec());
+        assert_eq!(
+            clock.renew(LeaseId(1), after(now, 16)).unwrap(),
+            10,
+            "granted anew"
+        );
+    }
+
+    #[test]
+    fn what_was_decided_in_another_term_binds_no_new_leader() {
+        let now = Instant::now();
+        let leases = [info(1, 10, 0)];
+        let clock = leader(now, &leases);
+        let later = after(now, 10);
+        assert!(clock.decide(2, &[LeaseId(1)], later).is_empty());
+        assert_eq!(clock.decide(1, &[LeaseId(1)], later), [LeaseId(1)]);
+        clock.demote();
+        assert!(clock.decide(1, &[LeaseId(1)], later).is_empty());
+        clock.promote(2, after(now, 12), Duration::ZERO, || leases.to_vec());
+        assert_eq!(clock.renew(LeaseId(1), after(now, 13)).unwrap(), 10);
     }
 
     #[test]

@@ -136,6 +136,12 @@ async fn expire_leases(member: Member) {
         if is_asked && member.confirm_lead(term).await.is_err() {
             continue;
         }
+        // Its answer may have taken long, and the time may have been started anew meanwhile.
+        let due = if is_asked {
+            leases.decide(term, &due, Instant::now())
+        } else {
+            due
+        };
         let term = is_asked.then_some(term);
         if !checkpoints.is_empty() {
             let checkpoints = checkpoints

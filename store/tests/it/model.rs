@@ -515,3 +515,21 @@ fn a_request_that_fails_leaves_no_trace() {
         Ok(Response::LeaseGrant(_))
     ));
 }
+
+#[test]
+fn a_compaction_at_revision_zero_leaves_nothing_that_is_taken_for_the_newest_hash() {
+    let mut harness = store_of(&[Some("a"), Some("b")]);
+    compact(&mut harness, 0);
+    assert_eq!(harness.state.compaction_hashes(), []);
+    let newest = harness.state.hash_kv(0).unwrap();
+    assert_eq!(newest.hash_revision, 3);
+    harness
+        .apply(Request::Put(rpc::PutRequest {
+            key: "c".into(),
+            ..rpc::PutRequest::default()
+        }))
+        .unwrap();
+    let later = harness.state.hash_kv(0).unwrap();
+    assert_eq!(later.hash_revision, 4);
+    assert_ne!(later.hash, newest.hash);
+}

@@ -11,7 +11,8 @@ Examples:
   holdfast backup now --source production    one of them
   holdfast backup now -w json
 
-While `holdfast run` is up it does the work; the bundled store can only be read by it.";
+While `holdfast run` is up it does the work; the bundled store can only be read by it. Where the vault
+cannot be reached, the backup waits on this host (exit code 14) and goes there when it is back.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -45,6 +46,17 @@ Examples:
 It comes back pinned, or the rules would let it go again; `holdfast backup pin ID --remove` hands it
 back to them. `holdfast backup list` shows what is in the trash.";
 
+const CONSOLIDATE_EXAMPLES: &str = "\
+Examples:
+  holdfast backup consolidate --dry-run      what would be merged, and how long a restore takes
+  holdfast backup consolidate --if-due       only where a restore would take longer than
+                                             `policies.objective.rto` allows
+  holdfast backup consolidate
+
+The source is not asked: the newest backup and the deltas after it are read from the vault, replayed
+and compared with the HashKV that the source told. What was captured later follows the new backup.
+The age identity is needed.";
+
 const PIN_EXAMPLES: &str = "\
 Examples:
   holdfast backup pin 01980f3e-... --reason 'before the upgrade'
@@ -65,6 +77,8 @@ pub(crate) enum BackupCommand {
     Prune(PruneArgs),
     /// Bring a backup back from the trash, pinned
     Undelete(UndeleteArgs),
+    /// Merge the changes after the newest backup into a new one, from the vault alone
+    Consolidate(ConsolidateArgs),
     /// Keep a backup whatever the rules say
     Pin(PinArgs),
 }
@@ -89,6 +103,9 @@ pub(crate) struct ListArgs {
     /// Only this source
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
+    /// Read from this vault: `first` or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    pub(super) vault: Option<String>,
 }
 
 /// Show everything known about one backup.
@@ -100,6 +117,9 @@ pub(crate) struct ShowArgs {
     /// The source, where there are several
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
+    /// Read from this vault: `first` or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    pub(super) vault: Option<String>,
 }
 
 /// Read backups back and raise their proof level.
@@ -121,6 +141,9 @@ pub(crate) struct VerifyArgs {
     /// An age identity instead of `restore.identity_file`
     #[arg(long, value_name = "FILE")]
     pub(super) identity: Option<PathBuf>,
+    /// Read from this vault: `first` or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    pub(super) vault: Option<String>,
 }
 
 /// Put what no rule keeps into the trash, and remove what was there long enough.
@@ -154,6 +177,21 @@ pub(crate) struct UndeleteArgs {
     /// Why, for whoever asks later
     #[arg(long, default_value = "", value_name = "TEXT")]
     pub(super) reason: String,
+}
+
+/// Merge the changes after the newest backup into a new one.
+#[derive(Debug, Args)]
+#[command(after_help = CONSOLIDATE_EXAMPLES)]
+pub(crate) struct ConsolidateArgs {
+    /// The source, where there are several
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
+    /// Only where the objective asks for it
+    #[arg(long)]
+    pub(super) if_due: bool,
+    /// Say what would be merged; write nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 /// Keep a backup whatever the rules say.

@@ -52,7 +52,7 @@ struct Listed {
 
 /// Lists the backups of each source asked for, newest first.
 pub(super) async fn list(args: &ListArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let settings = context.settings()?;
+    let settings = context.settings()?.at_vault(args.vault.as_deref())?;
     let mut shape = Listed {
         backups: Vec::new(),
         trash: Vec::new(),
@@ -199,7 +199,7 @@ struct Shown<'a> {
 
 /// Shows one backup.
 pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let settings = context.settings()?;
+    let settings = context.settings()?.at_vault(args.vault.as_deref())?;
     let source = settings.source(args.source.as_deref())?;
     let (catalog, runs) = vaults::history(&settings, &source.name).await?;
     let backup = vaults::pick(&catalog, args.id.as_deref())?;

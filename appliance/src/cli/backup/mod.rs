@@ -1,6 +1,7 @@
 //! `holdfast backup`: take, list, prove, keep and remove backups.
 
 mod args;
+mod consolidate;
 mod list;
 mod now;
 mod prove;
@@ -22,6 +23,7 @@ pub(crate) async fn run(command: &BackupCommand, context: &Context) -> Result<Ex
         BackupCommand::Verify(args) => prove::run(args, context).await,
         BackupCommand::Prune(args) => release::prune(args, context).await,
         BackupCommand::Undelete(args) => trash::undelete(args, context).await,
+        BackupCommand::Consolidate(args) => consolidate::run(args, context).await,
         BackupCommand::Pin(args) => release::pin(args, context).await,
     }
 }

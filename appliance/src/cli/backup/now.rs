@@ -26,7 +26,12 @@ pub(super) async fn run(args: &NowArgs, context: &Context) -> Result<ExitCode, F
         let texts: Vec<String> = reports.iter().map(text_of).collect();
         texts.join("\n")
     })?;
-    Ok(ExitCode::Done)
+    let is_waiting = reports.iter().any(|report| report.is_waiting);
+    Ok(if is_waiting {
+        ExitCode::Unavailable
+    } else {
+        ExitCode::Done
+    })
 }
 
 async fn take(
@@ -42,7 +47,7 @@ async fn take(
     match control::ask(settings, ask).await? {
         Some(Answer::Backup(report)) => return Ok(*report),
         Some(Answer::Failed(failure)) => return Err(failure),
-        Some(Answer::Drill(_) | Answer::Turn(_)) => {
+        Some(Answer::Drill(_) | Answer::Failing(_) | Answer::Turn(_)) => {
             return Err(Failure::new(
                 ErrorName::Unexpected,
                 "the daemon answered something else",
@@ -72,7 +77,7 @@ async fn take(
     .await
 }
 
-fn text_of(report: &BackupReport) -> String {
+pub(super) fn text_of(report: &BackupReport) -> String {
     let level = report.level.map_or("not proven".to_owned(), |level| {
         format!("{level} ({})", level.word())
     });
@@ -98,6 +103,9 @@ fn text_of(report: &BackupReport) -> String {
         format!("  proof     {level}{hash}"),
         format!("  took      {:.2} s", report.seconds),
     ];
+    if report.is_waiting {
+        lines.push("  WAITS     on this host: the vault cannot be reached".to_owned());
+    }
     if !report.pruned.is_empty() {
         lines.push(format!(
             "  trash     {} older backups were put there",

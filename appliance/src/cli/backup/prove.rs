@@ -60,7 +60,7 @@ pub(super) async fn run(args: &VerifyArgs, context: &Context) -> Result<ExitCode
             "`holdfast drill run` proves L3; here L0, L1 and L2 are possible",
         ));
     }
-    let settings = context.settings()?;
+    let settings = context.settings()?.at_vault(args.vault.as_deref())?;
     let source = settings.source(args.source.as_deref())?;
     let keys = keys::reading_with(&settings, args.identity.as_deref())?;
     let vault = vaults::read(&settings).await?;

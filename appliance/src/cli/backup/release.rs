@@ -14,7 +14,7 @@ use super::args::{PinArgs, PruneArgs};
 use crate::exit_code::ExitCode;
 use crate::failure::{Failure, OrFail as _};
 use crate::health::moment;
-use crate::jobs::prune::{self as job, Pruner};
+use crate::jobs::prune::{self as job, DeltasDue, Pruner};
 use crate::{keys, vaults};
 
 #[derive(Serialize)]
@@ -26,7 +26,26 @@ struct PruneShape {
     undo_until: DateTime<Utc>,
     /// The second step: what becomes of what was in the trash before.
     trash: Vec<InTrash>,
+    /// Changes that no backup in the vault can be followed by.
+    deltas: Vec<DeltasDue>,
     outcome: Option<Pruned>,
+    /// How many objects of such changes were removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deltas_removed: Option<u64>,
+}
+
+/// What becomes of the changes between backups, for a person.
+fn delta_lines(shape: &PruneShape) -> Vec<String> {
+    let line = |due: &DeltasDue| {
+        let (count, generation, through) = (due.deltas, due.generation, due.through);
+        format!(
+            "deltas: {count} of generation {generation}, up to number {through}, follow no backup \
+             in the vault"
+        )
+    };
+    let removed = shape.deltas_removed.filter(|count| *count > 0);
+    let removed = removed.map(|count| format!("{count} objects of deltas removed"));
+    shape.deltas.iter().map(line).chain(removed).collect()
 }
 
 #[derive(Serialize)]
@@ -41,9 +60,9 @@ pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCod
     let settings = context.settings()?;
     let source = settings.source(args.source.as_deref())?;
     let now = context.clock.now();
-    let catalog = vaults::catalog(&settings, &source.name).await?;
+    let (catalog, runs) = vaults::history(&settings, &source.name).await?;
     let grace = settings.policies()?.retention.trash_grace.as_delta();
-    let (plan, outcome) = if args.confirm {
+    let (plan, outcome, deltas_removed) = if args.confirm {
         let signer = keys::signer(&settings)?;
         let vault = vaults::write(&settings, &signer, now).await?;
         let pruner = Pruner {
@@ -55,20 +74,22 @@ pub(super) async fn prune(args: &PruneArgs, context: &Context) -> Result<ExitCod
         };
         let (plan, pruned) = pruner.run(args.confirm_times).await?;
         confirm(&pruner, args.confirm_times).await?;
-        (plan, Some(pruned))
+        let by = (&signer, now);
+        let deltas = job::release_deltas(&settings, &vault, &source.name, by).await?;
+        (plan, Some(pruned), Some(deltas))
     } else {
         let confirmed = args.confirm_times;
-        (
-            job::plan(&settings, &catalog, (now, None), confirmed)?,
-            None,
-        )
+        let plan = job::plan(&settings, &catalog, (now, None), confirmed)?;
+        (plan, None, None)
     };
     let shape = PruneShape {
         is_dry_run: !args.confirm,
         plan,
         undo_until: now + grace,
         trash: in_trash(&catalog, now, grace),
+        deltas: job::deltas_due(&catalog, &runs),
         outcome,
+        deltas_removed,
     };
     context.output.show(&shape, text_of)?;
     let is_refused = shape
@@ -122,6 +143,7 @@ fn text_of(shape: &PruneShape) -> String {
         };
         format!("{} in the trash ({}): {what}", one.id, one.why)
     }));
+    lines.extend(delta_lines(shape));
     let Some(done) = &shape.outcome else {
         let due = shape.trash.iter();
         let due = due.filter(|one| one.removal == Removal::Due).count();
@@ -132,6 +154,8 @@ fn text_of(shape: &PruneShape) -> String {
                  until {}) and removes {due} from it for good",
                 moment(shape.undo_until)
             ));
+        } else if !shape.deltas.is_empty() {
+            lines.push("nothing was changed; --confirm removes the deltas".to_owned());
         }
         return lines.join("\n");
     };

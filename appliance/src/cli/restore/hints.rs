@@ -71,6 +71,9 @@ pub(super) fn restores<'a>(
         if plan.clear_alarms {
             words.push("--clear-alarms".to_owned());
         }
+        if let Some(vault) = &args.vault {
+            words.extend(["--vault".to_owned(), vault.clone()]);
+        }
         if let Some(file) = &args.identity {
             words.extend(["--identity".to_owned(), file.display().to_string()]);
         }

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use crate::figures::{Figure, Figures};
 use crate::load::{self, Servers};
-use crate::{Scale, progress};
+use crate::{KEY_BYTES, Scale, VALUE_BYTES, progress};
 
 /// Leaders killed for one median.
 const FAILOVERS: usize = 5;
@@ -108,20 +108,17 @@ async fn put(mut client: Client) -> bool {
     matches!(written, Ok(Ok(_)))
 }
 
-/// The time a follower that missed the whole data set takes to have it, in seconds.
+/// The time a follower that was away, and has its directory of before, takes to have what it
+/// missed, in seconds: the log no longer reaches back to it, so it gets the whole state.
 fn catch_up(runtime: &Runtime, peers: &Peers, cluster: &mut Cluster, scale: Scale) -> Result<f64> {
     let leader = cluster.leader()?;
     let follower = (leader + 1) % cluster.size();
     cluster.kill(follower)?;
-    let space = format!("--key-space-size={}", scale.keys);
-    let fill = [
-        "put",
-        "--val-size=1024",
-        "--key-size=16",
-        "--sequential-keys",
-        &space,
-    ];
-    load::run(peers, &servers(cluster)?, 200, scale.keys, &fill)?;
+    let space = format!("--key-space-size={}", scale.missed);
+    let value = format!("--val-size={VALUE_BYTES}");
+    let key = format!("--key-size={KEY_BYTES}");
+    let fill = ["put", &value, &key, "--sequential-keys", &space];
+    load::run(peers, &servers(cluster)?, 200, scale.missed, &fill)?;
     runtime.block_on(async {
         let goal = revision(&cluster.endpoint(leader)).await;
         let goal = goal.context("the leader does not answer")?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{Result, ensure};
 use holdfast_interop::server::Kind;
 
 /// A quantity, in the order of the table.
@@ -49,6 +50,18 @@ use Figure::{
 };
 
 impl Figure {
+    /// Those of several members.
+    const OF_A_CLUSTER: [Self; 8] = [
+        ClusterPutRate,
+        ClusterPutP99,
+        ClusterPutCpu,
+        ClusterRangeRate,
+        ClusterRangeP99,
+        ClusterRangeCpu,
+        Failover,
+        CatchUp,
+    ];
+
     /// The text of the row, and its unit.
     const fn label(self) -> &'static str {
         match self {
@@ -78,7 +91,9 @@ impl Figure {
             ClusterPutCpu => "put, CPU of all members per operation (us)",
             ClusterRangeCpu => "linearizable range, CPU of all members per operation (us)",
             Failover => "kill -9 of the leader to the next write, median of 5 (s)",
-            CatchUp => "an empty-handed follower to the newest revision (s)",
+            CatchUp => {
+                "a follower that was away, its old directory kept, to the newest revision (s)"
+            }
         }
     }
 
@@ -119,17 +134,55 @@ impl Target {
 /// Both sides' figures.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
+    /// What was written while the follower was away, in MiB of keys and values.
+    missed_mib: u64,
     etcd: BTreeMap<Figure, f64>,
     ours: BTreeMap<Figure, f64>,
 }
 
 impl Figures {
+    /// Of a run in which a follower misses so much.
+    pub(crate) fn new(missed_mib: u64) -> Self {
+        Self {
+            missed_mib,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn set(&mut self, kind: Kind, figure: Figure, value: f64) {
         let side = match kind {
             Kind::Etcd => &mut self.etcd,
             Kind::Holdfast => &mut self.ours,
         };
         side.insert(figure, value);
+    }
+
+    /// Sees that a run of a cluster has measured everything on both sides. It says nothing of
+    /// targets: a small run on a busy machine shows only that all of it works.
+    ///
+    /// # Errors
+    /// Names the first figure that is missing or no figure.
+    pub(crate) fn ensure_complete(&self) -> Result<()> {
+        for figure in Figure::OF_A_CLUSTER {
+            for side in [&self.etcd, &self.ours] {
+                let value = side.get(&figure).copied().unwrap_or(f64::NAN);
+                ensure!(
+                    value.is_finite() && value > 0.0,
+                    "no figure: {}, {value}",
+                    figure.label()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn label(&self, figure: Figure) -> String {
+        let label = figure.label();
+        if figure == CatchUp {
+            label.replace("was away", &format!("missed {} MiB", self.missed_mib))
+        } else {
+            label.to_owned()
+        }
     }
 
     /// A Markdown table with a row for each figure of either side.
@@ -150,7 +203,7 @@ impl Figures {
             };
             let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
             let [etcd, ours] = [etcd, ours].map(number);
-            let label = figure.label();
+            let label = self.label(figure);
             lines.push(format!(
                 "| {label} | {etcd} | {ours} | {ratio} | {target} |"
             ));
@@ -190,5 +243,24 @@ mod tests {
                 "| drill (s) | - | 3.25 | - |  |  |",
             ]
         );
+    }
+
+    #[test]
+    fn a_run_that_measured_nothing_of_one_kind_is_not_complete() {
+        let mut figures = Figures::new(1024);
+        for kind in [Kind::Etcd, Kind::Holdfast] {
+            for figure in Figure::OF_A_CLUSTER {
+                figures.set(kind, figure, 1.5);
+            }
+        }
+        figures.ensure_complete().unwrap();
+        let table = figures.table();
+        assert!(
+            table.contains("| a follower that missed 1024 MiB, its"),
+            "{table}"
+        );
+        figures.set(Kind::Holdfast, CatchUp, 0.0);
+        let missing = figures.ensure_complete().unwrap_err();
+        assert!(missing.to_string().contains("a follower"), "{missing}");
     }
 }

@@ -26,17 +26,26 @@ pub(crate) struct Scale {
     pub(crate) many: u32,
     /// Keys of 1 KiB in the large data set.
     pub(crate) keys: u32,
+    /// The same that a follower of a cluster misses.
+    pub(crate) missed: u32,
 }
+
+/// Bytes of such a key and of its value.
+const KEY_BYTES: u32 = 16;
+const VALUE_BYTES: u32 = 1024;
 
 const FULL: Scale = Scale {
     single: 10_000,
     many: 200_000,
     keys: 850_000,
+    // 1 GiB of keys and values.
+    missed: (1 << 30) / (KEY_BYTES + VALUE_BYTES),
 };
 const QUICK: Scale = Scale {
     single: 1_000,
     many: 20_000,
     keys: 20_000,
+    missed: 20_000,
 };
 
 #[expect(clippy::print_stdout, reason = "the table is the output")]
@@ -58,7 +67,9 @@ fn main() -> Result<()> {
         None => 1_usize,
     };
     let peers = Peers::get().context("Go is needed to build etcd's load generator")?;
-    let mut figures = Figures::default();
+    let missed_bytes = u64::from(scale.missed) * u64::from(KEY_BYTES + VALUE_BYTES);
+    // In whole MiB, the nearest number of them.
+    let mut figures = Figures::new((missed_bytes + (1 << 19)) >> 20);
     for kind in [Kind::Etcd, Kind::Holdfast] {
         if members > 1 {
             cluster::measure(&peers, kind, members, scale, &mut figures)?;
@@ -75,6 +86,9 @@ fn main() -> Result<()> {
     let machine = machine::describe();
     let table = figures.table();
     println!("{machine}\n\n{table}");
+    if members > 1 {
+        figures.ensure_complete()?;
+    }
     if let Some(path) = page {
         let text = std::fs::read_to_string(&path)?;
         let new = machine::replace_section(&text, section, &format!("{machine}\n\n{table}"))?;

@@ -7,6 +7,7 @@ use holdfast_interop::cluster::Cluster;
 use holdfast_interop::etcdctl::Etcdctl;
 use holdfast_interop::peers::Peers;
 use holdfast_interop::server::{Kind, Server};
+use holdfast_interop::wait;
 
 use super::script::Script;
 use super::{compare, wait_writable};
@@ -60,6 +61,59 @@ fn a_start_that_does_not_fit_the_cluster_is_refused_and_says_what_to_do() -> Res
         )?;
     }
     wait_writable(&cluster, 0)
+}
+
+/// The token makes ids at the founding: whoever has data, or joins, takes them from elsewhere, in
+/// etcd too. With another token a founder would make another cluster: etcd's keeps knocking at
+/// members that ignore it, ours ends and says so.
+#[test]
+fn a_wrong_token_founds_no_second_cluster_and_is_of_no_account_elsewhere_as_in_etcd() -> Result<()>
+{
+    let Some(peers) = Peers::get() else {
+        return Ok(());
+    };
+    for kind in [Kind::Etcd, our_kind()] {
+        let mut cluster = Cluster::start(&peers, kind, 3, &[])?;
+        let founders = cluster.initial_cluster();
+        "wrong".clone_into(&mut cluster.token);
+        let before = cluster.members(0)?;
+        cluster.stop(1)?;
+        cluster.restart(1)?;
+        wait_writable(&cluster, 1)?;
+        ensure!(cluster.members(1)? == before, "{kind:?}: other ids");
+
+        let new = cluster.reserve()?;
+        let url = format!("--peer-urls={}", cluster.peer_url(new));
+        wait::until("the member is added", wait::READY_MAX, || {
+            let added = cluster.ctl(0).run(&["member", "add", "m3", &url])?;
+            Ok((added.code == 0).then_some(()))
+        })?;
+        let all = cluster.initial_cluster();
+        cluster.boot(new, &all, "existing")?;
+        wait_writable(&cluster, new)?;
+        ensure!(cluster.members(new)?.len() == 4);
+
+        cluster.kill(2)?;
+        std::fs::remove_dir_all(cluster.data_dir(2))?;
+        let was_ready = cluster.said_ready(2);
+        cluster.launch(2, &founders, "new")?;
+        if kind == Kind::Etcd {
+            wait::until("etcd's refusal", REFUSED_WITHIN, || {
+                Ok(cluster.log(2).contains("cluster ID mismatch").then_some(()))
+            })?;
+            ensure!(cluster.said_ready(2) == was_ready, "it serves");
+        } else {
+            let text = "is the address of a member of another cluster";
+            assert_refused(
+                &mut cluster,
+                2,
+                &[text, "with the token wrong makes cluster"],
+            )?;
+        }
+        wait_writable(&cluster, 0)?;
+        ensure!(cluster.members(0)?.len() == 4);
+    }
+    Ok(())
 }
 
 #[test]

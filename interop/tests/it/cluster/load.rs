@@ -1,7 +1,7 @@
 //! Members come and go under load: no acknowledged write is lost, and all members agree.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -27,9 +27,17 @@ const OPERATION_MAX: Duration = Duration::from_secs(20);
 /// Longer than the hand over of the lead or one election, on a machine that does other things too.
 const ONE_ELECTION: Duration = Duration::from_secs(4);
 
+/// Writes that must be acknowledged for each second, over whatever happens: a hundredth of what
+/// they are without.
+const WRITES_PER_S: f64 = 5.0;
+/// Writes that must be acknowledged while a member is away.
+const WITHOUT_IT: usize = 20;
+
 /// Clients that write until they are told to stop.
 struct Load {
     stop: Arc<AtomicBool>,
+    /// Writes acknowledged so far.
+    acknowledged: Arc<AtomicUsize>,
     writers: Vec<JoinHandle<Result<Written>>>,
 }
 
@@ -48,12 +56,25 @@ impl Load {
     fn start(runtime: &Runtime, cluster: &Cluster) -> Self {
         let endpoints: Vec<String> = (0..cluster.size()).map(|at| cluster.endpoint(at)).collect();
         let stop = Arc::new(AtomicBool::new(false));
+        let acknowledged = Arc::new(AtomicUsize::new(0));
         let writer = |id| {
-            let (stop, endpoints) = (Arc::clone(&stop), endpoints.clone());
-            runtime.spawn(write(id, endpoints, stop))
+            let shared = (Arc::clone(&stop), Arc::clone(&acknowledged));
+            runtime.spawn(write(id, endpoints.clone(), shared))
         };
         let writers = (0..WRITERS).map(writer).collect();
-        Self { stop, writers }
+        Self {
+            stop,
+            acknowledged,
+            writers,
+        }
+    }
+
+    /// Returns once `count` further writes were acknowledged.
+    fn progress(&self, count: usize) -> Result<()> {
+        let goal = self.acknowledged.load(Ordering::Relaxed) + count;
+        wait::until("progress of the load", wait::READY_MAX, || {
+            Ok((self.acknowledged.load(Ordering::Relaxed) >= goal).then_some(()))
+        })
     }
 
     fn end(self, runtime: &Runtime) -> Result<Vec<Written>> {
@@ -70,7 +91,11 @@ fn key(writer: usize, number: usize) -> String {
     format!("load/{writer}/{number:06}")
 }
 
-async fn write(id: usize, endpoints: Vec<String>, stop: Arc<AtomicBool>) -> Result<Written> {
+async fn write(
+    id: usize,
+    endpoints: Vec<String>,
+    (stop, acknowledged): (Arc<AtomicBool>, Arc<AtomicUsize>),
+) -> Result<Written> {
     let mut written = Written {
         count: 0,
         longest: Duration::ZERO,
@@ -92,6 +117,7 @@ async fn write(id: usize, endpoints: Vec<String>, stop: Arc<AtomicBool>) -> Resu
             }
             written.longest = written.longest.max(start.elapsed());
             if matches!(step, Step::Write) {
+                acknowledged.fetch_add(1, Ordering::Relaxed);
                 // Now and then the read is of another member than the write.
                 client = client.filter(|_| !written.count.is_multiple_of(8));
                 at += usize::from(client.is_none());
@@ -192,7 +218,7 @@ fn assert_complete(runtime: &Runtime, cluster: &Cluster, written: &[Written]) ->
 /// No operation may take longer than `longest_max`, over all its attempts.
 fn with_load(
     longest_max: Duration,
-    disturb: impl FnOnce(&mut Cluster) -> Result<()>,
+    disturb: impl FnOnce(&mut Cluster, &Load) -> Result<()>,
 ) -> Result<()> {
     let Some(peers) = Peers::get() else {
         return Ok(());
@@ -200,28 +226,32 @@ fn with_load(
     let kind = our_kind();
     let runtime = Runtime::new()?;
     let mut cluster = Cluster::start(&peers, kind, 3, &[])?;
-    let load = Load::start(&runtime, &cluster);
-    let disturbed = disturb(&mut cluster);
+    let (load, start) = (Load::start(&runtime, &cluster), wait::now());
+    let disturbed = disturb(&mut cluster, &load);
+    let took = start.elapsed();
     let written = load.end(&runtime)?;
     disturbed?;
     let total: usize = written.iter().map(|written| written.count).sum();
     let failed: usize = written.iter().map(|written| written.failed).sum();
     let longest = written.iter().map(|written| written.longest).max();
-    let summary = format!("{total} writes, {failed} attempts failed, the longest took {longest:?}");
-    ensure!(total > 50, "only {summary}");
+    let summary = format!(
+        "{total} writes in {took:?}, {failed} attempts failed, the longest took {longest:?}"
+    );
+    let rate = f64::from(u32::try_from(total)?) / took.as_secs_f64();
+    ensure!(rate >= WRITES_PER_S, "only {summary}");
     ensure!(longest <= Some(longest_max), "{summary}");
     assert_complete(&runtime, &cluster, &written)
 }
 
 #[test]
 fn any_member_is_killed_and_comes_back_under_load() -> Result<()> {
-    with_load(OPERATION_MAX, |cluster| {
+    with_load(OPERATION_MAX, |cluster, load| {
         for round in 0..long::rounds(3, 60) {
             let leader = cluster.leader()?;
             // The leader, then one that follows, in turn.
             let victim = (leader + round % 2) % 3;
             cluster.kill(victim)?;
-            wait::pause(Duration::from_millis(500));
+            load.progress(WITHOUT_IT)?;
             cluster.restart(victim)?;
         }
         Ok(())
@@ -231,12 +261,13 @@ fn any_member_is_killed_and_comes_back_under_load() -> Result<()> {
 /// Whatever fails on the way succeeds at another member within one election.
 #[test]
 fn a_rolling_restart_under_load_fails_no_write_and_no_linearizable_read() -> Result<()> {
-    with_load(ONE_ELECTION, |cluster| {
+    with_load(ONE_ELECTION, |cluster, load| {
         for _ in 0..long::rounds(1, 20) {
             for at in 0..3 {
                 let status = cluster.stop(at)?;
                 ensure!(status.success(), "{status}");
                 cluster.restart(at)?;
+                load.progress(WITHOUT_IT)?;
             }
         }
         Ok(())
@@ -245,7 +276,7 @@ fn a_rolling_restart_under_load_fails_no_write_and_no_linearizable_read() -> Res
 
 #[test]
 fn a_member_joins_under_load_and_votes() -> Result<()> {
-    with_load(ONE_ELECTION, |cluster| {
+    with_load(ONE_ELECTION, |cluster, load| {
         let new = cluster.reserve()?;
         let url = format!("--peer-urls={}", cluster.peer_url(new));
         wait::until("the member is added", wait::READY_MAX, || {
@@ -253,6 +284,7 @@ fn a_member_joins_under_load_and_votes() -> Result<()> {
             Ok((added.code == 0).then_some(()))
         })?;
         let all = cluster.initial_cluster();
+        load.progress(WITHOUT_IT)?;
         cluster.boot(new, &all, "existing")?;
         wait::until("its vote", wait::READY_MAX, || {
             // Real etcd's votes at once.

@@ -169,3 +169,37 @@ fn the_lead_is_moved_as_in_etcd() -> Result<()> {
         Ok(())
     })
 }
+
+/// A member moves: its peer URLs are updated while it runs, and then it is started at the new
+/// address, where the others find it by what the cluster says and no flag of theirs.
+#[test]
+fn a_member_whose_peer_urls_were_updated_is_reached_at_its_new_address_as_in_etcd() -> Result<()> {
+    compare(&[], |cluster, script| {
+        script.step(cluster, 0, "put k before")?;
+        cluster.relocate(1)?;
+        script.step(cluster, 0, "member update ID(m1) --peer-urls=PEER(m1)")?;
+        script.step(cluster, 2, "member list")?;
+        // It listens at the old address, where nobody looks for it any more.
+        script.step(cluster, 2, "put k meanwhile")?;
+        cluster.stop(1)?;
+        cluster.restart(1)?;
+        script.step(cluster, 1, "member list")?;
+        // Two of three are a quorum only when they reach each other: there is no other way.
+        cluster.kill(2)?;
+        wait_writable(cluster, 0)?;
+        wait_writable(cluster, 1)?;
+        script.step(cluster, 1, "get k")?;
+        script.step(cluster, 1, "put k after")?;
+        script.step(cluster, 0, "get k")?;
+        // The one that moved can lead, and the one that was away learns where it is.
+        let leader = cluster.leader()?;
+        if leader != 1 {
+            super::nemesis::move_lead(cluster, leader, 1)?;
+        }
+        cluster.restart(2)?;
+        wait_writable(cluster, 2)?;
+        script.step(cluster, 2, "get k")?;
+        script.step(cluster, 2, "member list")?;
+        Ok(())
+    })
+}

@@ -4,10 +4,12 @@ mod asked;
 mod clocks;
 mod failpoints;
 mod faults;
+mod go_client;
 mod lifecycle;
 mod load;
 mod losses;
 mod membership;
+mod names;
 mod nemesis;
 mod partitions;
 mod paused;
@@ -26,6 +28,7 @@ use holdfast_interop::peers::Peers;
 use holdfast_interop::server::Kind;
 use holdfast_interop::wait;
 
+pub(crate) use self::faults::tell;
 use self::script::{Script, assert_alike};
 use crate::pair::our_kind;
 

@@ -19,6 +19,9 @@ const PAUSE: Duration = Duration::from_secs(4);
 /// How often what comes and goes does so.
 const TIMES: usize = 6;
 
+/// How many of a hundred packets a lossy link loses.
+pub(crate) const LOST_PERCENT: u8 = 25;
+
 /// Something that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -52,6 +55,8 @@ pub(crate) enum Fault {
     Resets,
     /// Whatever goes between members takes a while.
     Slow,
+    /// A share of all packets between members is lost.
+    Lossy,
 }
 
 /// Those of processes and of membership.
@@ -76,7 +81,12 @@ pub(crate) const LINKS: [Fault; 6] = [
     Fault::Resets,
 ];
 
-/// All of them.
+/// Those between hosts.
+pub(crate) fn between_hosts() -> Vec<Fault> {
+    [LINKS.as_slice(), &[Fault::Lossy]].concat()
+}
+
+/// Those of processes and of members behind proxies.
 pub(crate) fn all() -> Vec<Fault> {
     [PROCESSES.as_slice(), &LINKS, &[Fault::Slow]].concat()
 }
@@ -117,15 +127,12 @@ pub(crate) async fn strike(
         Fault::PartialMesh => links.set_both(leader, follower, Link::Cut),
         Fault::Flapping => flap(&links, count, leader, (Link::Cut, 400)).await,
         Fault::Resets => flap(&links, count, leader, (Link::Reset, 50)).await,
-        Fault::Slow => {
-            for member in 0..count {
-                links.set_all_of(member, count, Link::Slow(Duration::from_millis(30)));
-            }
-        }
+        Fault::Slow => set_all(&links, count, Link::Slow(Duration::from_millis(30))),
+        Fault::Lossy => set_all(&links, count, Link::Lossy(LOST_PERCENT)),
     }
     let begun = wait::now();
     recording.progress(UNDER_FAULT, GOES_ON_MAX).await?;
-    while LINKS.contains(&fault) && begun.elapsed() < hold {
+    while between_hosts().contains(&fault) && begun.elapsed() < hold {
         sleep(Duration::from_millis(100)).await;
         recording.progress(1, GOES_ON_MAX).await?;
     }
@@ -145,6 +152,13 @@ async fn wait_serving(endpoint: &str) -> Result<()> {
             answer => ensure!(wait::now() < end, "{endpoint} does not serve: {answer:?}"),
         }
         sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Sets every link.
+pub(crate) fn set_all(links: &Links, count: usize, link: Link) {
+    for member in 0..count {
+        links.set_all_of(member, count, link);
     }
 }
 
@@ -168,7 +182,11 @@ async fn flap(links: &Links, count: usize, member: usize, (link, millis): (Link,
     }
 }
 
-async fn kill(cluster: &mut Cluster, recording: &Recording, members: &[usize]) -> Result<()> {
+pub(crate) async fn kill(
+    cluster: &mut Cluster,
+    recording: &Recording,
+    members: &[usize],
+) -> Result<()> {
     for member in members {
         cluster.kill(*member)?;
     }

@@ -212,6 +212,7 @@ fn a_follower_gets_the_whole_state_while_writes_go_on_though_the_transfer_is_cut
     };
     let flags = [
         "--quota-backend-bytes=8589934592",
+        // With 1 GiB less than what is written while the state is made: the log must wait for it.
         "--snapshot-count=500",
         "--snapshot-catchup-entries=500",
     ];

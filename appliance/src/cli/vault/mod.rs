@@ -1,5 +1,7 @@
 //! `holdfast vault`: look after the vault.
 
+mod copy;
+
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -15,6 +17,7 @@ Examples:
                                    whether uploads in pieces and checksums work (good to know)
   holdfast vault check --new       make a vault where the one of before is gone for good, or write
                                    the marker (vault.json) anew that a vault has lost
+  holdfast vault check --vault offsite     the same of a copy
   holdfast vault check -w json
 
 Where nothing is there yet, the check makes the vault, as the first backup would, and says so. Where
@@ -25,6 +28,10 @@ this host knows backups, an empty place is an error: a lost mount, or a wrong `r
 pub(crate) enum VaultCommand {
     /// Try out everything a backup relies on: permissions, create-only writes, clock, ...
     Check(CheckArgs),
+    /// Bring a vault to what another one holds
+    Copy(copy::CopyArgs),
+    /// Compare two vaults, byte by byte
+    Verify(copy::VerifyArgs),
 }
 
 /// Try out everything a backup relies on.
@@ -35,12 +42,17 @@ pub(crate) struct CheckArgs {
     /// one that lost its marker a new one
     #[arg(long)]
     new: bool,
+    /// The vault: `first`, which is `restore.vault`, or one of `restore.copies`
+    #[arg(long, value_name = "NAME")]
+    vault: Option<String>,
 }
 
 /// Does it.
 pub(crate) async fn run(command: &VaultCommand, context: &Context) -> Result<ExitCode, Failure> {
     match command {
         VaultCommand::Check(args) => check(args, context).await,
+        VaultCommand::Copy(args) => copy::copy(args, context).await,
+        VaultCommand::Verify(args) => copy::verify(args, context).await,
     }
 }
 
@@ -54,7 +66,7 @@ struct Checked {
 }
 
 async fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let settings = context.settings()?;
+    let settings = context.settings()?.at_vault(args.vault.as_deref())?;
     keys::ensure(&settings)?;
     let (signer, now) = (keys::signer(&settings)?, context.clock.now());
     let is_new = vaults::is_absent(&settings).await;
@@ -85,7 +97,8 @@ async fn check(args: &CheckArgs, context: &Context) -> Result<ExitCode, Failure>
                 (false, true) => "FAIL",
                 (false, false) => "note",
             };
-            format!("  {word}  {}: {}", one.name, one.detail)
+            let next = one.next.map_or(String::new(), |next| format!("; {next}"));
+            format!("  {word}  {}: {}{next}", one.name, one.detail)
         }));
         lines.join("\n")
     })?;

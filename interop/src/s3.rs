@@ -30,8 +30,21 @@ impl S3 {
     /// # Errors
     /// When it cannot be built or does not come up.
     pub fn start(peers: &Peers, buckets: &[&str]) -> Result<Self> {
+        Self::start_with(peers, buckets, false)
+    }
+
+    /// The same without buckets, keeping versions: a bucket made there can have object lock.
+    ///
+    /// # Errors
+    /// When it cannot be built or does not come up.
+    pub fn start_versioned(peers: &Peers) -> Result<Self> {
+        Self::start_with(peers, &[], true)
+    }
+
+    fn start_with(peers: &Peers, buckets: &[&str], is_versioned: bool) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let data = folder.path().join("data");
+        std::fs::create_dir_all(&data)?;
         for bucket in buckets {
             std::fs::create_dir_all(data.join(bucket))?;
         }
@@ -40,8 +53,13 @@ impl S3 {
         command
             .env("ROOT_ACCESS_KEY", ACCESS_KEY)
             .env("ROOT_SECRET_KEY", SECRET_KEY)
-            .args(["--port", &address.to_string(), "posix"])
-            .arg(&data);
+            .args(["--port", &address.to_string(), "posix"]);
+        if is_versioned {
+            let versions = folder.path().join("versions");
+            std::fs::create_dir_all(&versions)?;
+            command.arg("--versioning-dir").arg(versions);
+        }
+        command.arg(&data);
         let log = folder.path().join("log");
         let mut process = Process::start("versitygw", &mut command, &log)?;
         process.ready(|| TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok())?;

@@ -31,6 +31,7 @@ pub mod in_use;
 mod inspect;
 pub mod key;
 pub mod ledger;
+pub mod locks;
 pub mod manifest;
 pub mod office;
 pub mod offline;

@@ -70,7 +70,7 @@ pub fn removals(
         at: one.release.at,
         until: one.release.until(grace),
         stored: one.stored,
-        locked_until: None,
+        locked_until: one.backup.locked_until,
     };
     let trash: Vec<TrashFact> = catalog.trash.iter().map(fact).collect();
     retention::removals(&catalog.facts(now), &trash, (now, vault_now))

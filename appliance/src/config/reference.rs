@@ -44,6 +44,7 @@ const VAULTS_AND_SOURCES: &str = "
 | `ca_file` | not set | Certificates to trust besides the system's, PEM. |
 | `allow_http` | `false` | Plain HTTP, only towards this machine itself. |
 | `request_checksum` | `none` | Checksum sent with each upload: `none`, `sha256` or `crc64nvme`; needed by buckets with object lock. |
+| `object_lock` | not set | `{mode: governance, days: 7}` or `{mode: compliance, ...}`, on a bucket made with object lock: every object of the backups that retention keeps is locked for so many days, and again before half of them are over; what it lets go is removed when its lock has run out, `days` later at most. Nobody ends a lock by `compliance` early. |
 | `credentials_file` | not set | A file with `aws_access_key_id = ...` and `aws_secret_access_key = ...` lines; without it the environment, web identity and instance credentials are used. |
 | `proxy` | from `HTTPS_PROXY` | A proxy on the way, as a URL. |
 

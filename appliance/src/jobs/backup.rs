@@ -13,7 +13,7 @@ use holdfast_restore::key::{Keys, Signer};
 use holdfast_restore::office::Office;
 use holdfast_restore::{
     CaptureOptions, Captured, Catalog, Proof, ReadBack, ReadWrite, Sealer, Source, Vault,
-    VerifyOptions, capture, claim, proof, prune, verify,
+    VerifyOptions, capture, claim, locks, proof, prune, verify,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -199,6 +199,7 @@ pub(crate) async fn run(
     }
     let proof = run.prove(&captured).await;
     let level = proof.as_ref().and_then(|proof| proof.level);
+    run.lock().await;
     let pruned = run.prune(level).await;
     let content = &captured.manifest.content;
     Ok(BackupReport {
@@ -386,6 +387,31 @@ impl Run<'_> {
             .await
             .or_fail(format!("the proof of {id} was not stored"))?;
         Ok(proof)
+    }
+
+    /// Keeps locked what retention keeps, where the vault has object lock.
+    async fn lock(&mut self) {
+        if self.vault.object_lock().is_none() {
+            return;
+        }
+        let locked = match (
+            self.vault.clock(&self.source.name).await,
+            self.catalog().await,
+        ) {
+            (Ok(now), Ok(catalog)) => locks::keep_locked(&self.vault, &catalog, now).await,
+            (Err(error), _) => {
+                self.notes.push(format!("no lock was set: {error}"));
+                return;
+            }
+            (_, Err(failure)) => {
+                self.notes
+                    .push(format!("no lock was set: {}", failure.line()));
+                return;
+            }
+        };
+        let refused = locked.refused.iter();
+        self.notes
+            .extend(refused.map(|(id, why)| format!("{id} is not locked: {why}")));
     }
 
     /// Lets go of what the rules release, after a newly verified backup only.

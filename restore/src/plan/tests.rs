@@ -82,6 +82,7 @@ pub(super) fn backup(sequence: u64, revision: i64, level: Level) -> Backup {
         by: Signer::generate().verifier(),
         flaws: Vec::new(),
         is_pinned: false,
+        locked_until: None,
         uses: Vec::new(),
     }
 }

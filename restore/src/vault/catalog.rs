@@ -46,6 +46,8 @@ pub struct Backup {
     pub flaws: Vec<Flaw>,
     /// An operator asked to keep it.
     pub is_pinned: bool,
+    /// An object lock does not let it go before this, where the vault has one.
+    pub locked_until: Option<DateTime<Utc>>,
     /// Marks of those who read it, old ones included.
     pub uses: Vec<Listed>,
 }
@@ -180,6 +182,7 @@ impl Catalog {
             .await?;
         let parts = reading.list(vault, &Folder::Parts.of(cluster)).await?;
         let uses = reading.list(vault, &Folder::Uses.of(cluster)).await?;
+        let locks = reading.read_locks(vault, cluster).await?;
         let releases = reading.read_releases(vault, cluster, trust).await?;
         let (claim, refused) = claim::newest(vault, cluster, trust).await?;
         reading.flaws.extend(refused);
@@ -195,6 +198,7 @@ impl Catalog {
                 bumps,
                 claim,
                 confirmations,
+                locks,
             },
         ))
     }
@@ -243,6 +247,7 @@ struct Beside {
     bumps: Vec<i64>,
     claim: claim::Newest,
     confirmations: Vec<Signed<Confirmation>>,
+    locks: BTreeMap<Sequence, DateTime<Utc>>,
 }
 
 #[derive(Default)]
@@ -301,6 +306,30 @@ impl Reading {
             }
         }
         Ok(())
+    }
+
+    /// Locks of manifests, which say how long the rest of their backup is locked too.
+    async fn read_locks<Mode: Sync>(
+        &self,
+        vault: &Vault<Mode>,
+        cluster: &ClusterName,
+    ) -> Result<BTreeMap<Sequence, DateTime<Utc>>> {
+        let mut locks = BTreeMap::new();
+        if vault.object_lock().is_none() {
+            return Ok(locks);
+        }
+        for (signed, _) in &self.manifests {
+            let sequence = signed.record.sequence;
+            let name = layout::manifest(cluster, sequence);
+            match vault.locked_until(&name).await {
+                Ok(until) => locks.extend(until.map(|until| (sequence, until))),
+                // Removed since it was listed.
+                Err(Error::Vault { source, .. })
+                    if matches!(*source, object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(locks)
     }
 
     async fn read_releases<Mode: Sync>(
@@ -505,6 +534,7 @@ fn whole(
             by: signed.by,
             flaws: absent_parts(&signed.record, &sizes),
             is_pinned: pinned.contains(&signed.record.id),
+            locked_until: beside.locks.get(&signed.record.sequence).copied(),
             uses: uses_of(signed.record.id),
             manifest: signed.record,
             observed,

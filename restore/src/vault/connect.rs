@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, Checksum};
 use object_store::azure::{MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::client::{HttpConnector as _, ReqwestConnector};
 use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder};
 use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
@@ -14,6 +15,7 @@ use object_store::{Certificate, ClientOptions, ObjectStore, RetryConfig};
 use zeroize::Zeroizing;
 
 use super::listing::Lister;
+use super::lock::Locker;
 use super::reload::{Cloud, Reloading};
 use super::spec::{AzureSpec, GcsSpec, RequestChecksum, S3Credentials, S3Spec, VaultSpec};
 use crate::error::{Error, Result};
@@ -31,6 +33,7 @@ const RETRY_TIMEOUT: Duration = Duration::from_mins(3);
 pub(super) struct Place {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) lister: Lister,
+    pub(super) locker: Option<Locker>,
     pub(super) prefix: String,
     pub(super) location: String,
 }
@@ -45,6 +48,7 @@ impl Place {
         Self {
             store,
             lister: Lister::None,
+            locker: None,
             prefix: prefix.to_owned(),
             location,
         }
@@ -62,6 +66,7 @@ impl Place {
         let pages: Arc<dyn PaginatedListStore> = store.clone();
         Ok(Self {
             lister: Lister::Pages(pages),
+            locker: None,
             store,
             prefix: prefix.to_owned(),
             location,
@@ -75,12 +80,16 @@ impl VaultSpec {
             Self::Local { path } => Ok(Place {
                 store: local(path, is_created)?,
                 lister: Lister::Folder(path.clone()),
+                locker: None,
                 prefix: String::new(),
                 location: self.location(),
             }),
             Self::S3(spec) => {
                 let own = spec.clone();
-                Place::reloading(self, &spec.prefix, move || Ok(s3(&own)?))
+                Ok(Place {
+                    locker: locker(spec)?,
+                    ..Place::reloading(self, &spec.prefix, move || Ok(s3(&own)?))?
+                })
             }
             Self::Gcs(spec) => {
                 let own = spec.clone();
@@ -195,6 +204,25 @@ fn local(path: &Path, is_created: bool) -> Result<Arc<dyn ObjectStore>> {
 
 pub(super) fn s3(spec: &S3Spec) -> Result<Arc<AmazonS3>> {
     s3_through(spec, |builder| builder)
+}
+
+/// What sets locks, where that is wanted; made with the vault, and not anew when files change.
+fn locker(spec: &S3Spec) -> Result<Option<Locker>> {
+    let Some(lock) = spec.object_lock else {
+        return Ok(None);
+    };
+    if !lock.is_sound() {
+        let reason = "object_lock.days: 1 to 3650".to_owned();
+        return Err(Error::VaultSettings { reason });
+    }
+    let (ca, proxy) = (spec.ca_file.as_deref(), spec.proxy.as_deref());
+    let options = client_options(spec.endpoint.as_deref(), spec.allow_http, ca, proxy)?;
+    let client = ReqwestConnector::default().connect(&options);
+    Ok(Some(Locker {
+        store: s3(spec)?,
+        client: client.map_err(|error| refused(&error))?,
+        lock,
+    }))
 }
 
 /// As configured, and changed once more.

@@ -9,6 +9,7 @@ mod connect;
 pub mod doctor;
 pub mod layout;
 mod listing;
+mod lock;
 pub mod probe;
 mod refusal;
 mod reload;
@@ -35,11 +36,13 @@ use crate::unique::UniqueId;
 pub use catalog::{Backup, Catalog};
 pub use layout::{Folder, ObjectName};
 pub use listing::Listing;
+pub use lock::{LockMode, ObjectLock};
 pub use spec::{AzureSpec, GcsSpec, RequestChecksum, S3Credentials, S3Spec, VaultSpec};
 pub use trash::{Released, Trashed};
 
 use connect::Place;
 use listing::Lister;
+use lock::Locker;
 
 /// Version of the vault's layout.
 pub const VAULT_VERSION: u64 = 1;
@@ -82,6 +85,7 @@ pub struct Marker {
 pub struct Vault<Mode> {
     store: Arc<dyn ObjectStore>,
     lister: Lister,
+    locker: Option<Locker>,
     prefix: path::Path,
     location: String,
     doubt: Option<Flaw>,
@@ -93,6 +97,7 @@ impl<Mode> Clone for Vault<Mode> {
         Self {
             store: Arc::clone(&self.store),
             lister: self.lister.clone(),
+            locker: self.locker.clone(),
             prefix: self.prefix.clone(),
             location: self.location.clone(),
             doubt: self.doubt.clone(),
@@ -240,6 +245,7 @@ impl Vault<ReadWrite> {
         Vault {
             store: Arc::clone(&self.store),
             lister: self.lister.clone(),
+            locker: self.locker.clone(),
             prefix: self.prefix.clone(),
             location: self.location.clone(),
             doubt: self.doubt.clone(),
@@ -274,6 +280,15 @@ impl Vault<ReadWrite> {
         }
     }
 
+    /// Locks an object until then, where the vault has object lock.
+    pub async fn lock_until(&self, name: &ObjectName, until: DateTime<Utc>) -> Result<()> {
+        let Some(locker) = &self.locker else {
+            return Ok(());
+        };
+        let locked = locker.extend(&self.path(name), until).await;
+        locked.map_err(failed("lock", name))
+    }
+
     /// What time it is by the vault's own clock: that at which it stores a small object of
     /// `cluster`, which is removed again.
     pub async fn clock(&self, cluster: &ClusterName) -> Result<DateTime<Utc>> {
@@ -290,7 +305,12 @@ impl Vault<ReadWrite> {
 
     /// Removes an object; one that is not there counts as removed.
     pub async fn remove(&self, name: &ObjectName) -> Result<()> {
-        match self.store.delete(&self.path(name)).await {
+        let path = self.path(name);
+        let removed = match &self.locker {
+            Some(locker) => locker.remove(&path).await,
+            None => self.store.delete(&path).await,
+        };
+        match removed {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(failed("remove", name)(error)),
         }
@@ -302,6 +322,7 @@ impl<Mode> Vault<Mode> {
         Ok(Self {
             store: place.store,
             lister: place.lister,
+            locker: place.locker,
             prefix: parse_prefix(&place.prefix)?,
             location: place.location,
             doubt: None,
@@ -346,6 +367,20 @@ impl<Mode> Vault<Mode> {
     /// What is wrong with the place as a whole: a marker that is not there or damaged.
     pub fn doubt(&self) -> Option<&Flaw> {
         self.doubt.as_ref()
+    }
+
+    /// How objects are locked here, where they are.
+    pub fn object_lock(&self) -> Option<ObjectLock> {
+        self.locker.as_ref().map(|locker| locker.lock)
+    }
+
+    /// Until when an object is locked; `None` when it is not, or this vault has no object lock.
+    pub async fn locked_until(&self, name: &ObjectName) -> Result<Option<DateTime<Utc>>> {
+        let Some(locker) = &self.locker else {
+            return Ok(None);
+        };
+        let until = locker.until(&self.path(name)).await;
+        until.map_err(failed("read the lock of", name))
     }
 
     /// What to call the place in messages.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::lock::ObjectLock;
+
 /// Where a vault is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -53,6 +55,10 @@ pub struct S3Spec {
     /// Checksum sent with each upload; needed by buckets with object lock. Default: none.
     #[serde(default)]
     pub request_checksum: RequestChecksum,
+    /// Objects of the backups that retention keeps are locked, on a bucket made with object lock.
+    /// Default: not set.
+    #[serde(default)]
+    pub object_lock: Option<ObjectLock>,
     /// A file with `aws_access_key_id = ...` and `aws_secret_access_key = ...` lines. Without it
     /// the environment, web identity and instance credentials are used.
     #[serde(default)]
@@ -111,6 +117,7 @@ impl S3Spec {
             allow_http: endpoint.starts_with("http://"),
             proxy: None,
             request_checksum: RequestChecksum::None,
+            object_lock: None,
             credentials_file: None,
             credentials: Some(credentials),
         }

@@ -31,6 +31,9 @@ struct BackupLine {
     is_damaged: bool,
     is_pinned: bool,
     pool: Pool,
+    /// Set where an object lock does not let it go before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locked_until: Option<DateTime<Utc>>,
     /// The changes captured after it, that a restore replays.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<Following>,
@@ -99,6 +102,7 @@ fn line_of(source: &str, backup: &Backup, runs: &Runs) -> BackupLine {
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
         pool: manifest.pool,
+        locked_until: backup.locked_until,
         changes: runs.following(backup),
         trash_until: None,
     }
@@ -167,7 +171,10 @@ fn remark_of(one: &BackupLine) -> String {
         .map(|until| format!("trash until {}", moment(until)));
     let pinned = one.is_pinned.then(|| "pinned".to_owned());
     let manual = (one.pool == Pool::Manual).then(|| "manual".to_owned());
-    let remarks = manual.into_iter().chain(pinned).chain(trash);
+    let locked = one
+        .locked_until
+        .map(|until| format!("locked until {}", moment(until)));
+    let remarks = manual.into_iter().chain(pinned).chain(trash).chain(locked);
     let remarks: Vec<String> = remarks.collect();
     remarks.join(", ")
 }
@@ -180,6 +187,8 @@ struct Shown<'a> {
     level: Option<Level>,
     is_damaged: bool,
     is_pinned: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locked_until: Option<DateTime<Utc>>,
     observed: DateTime<Utc>,
     /// The changes captured after it.
     changes: Option<Following>,
@@ -200,6 +209,7 @@ pub(super) async fn show(args: &ShowArgs, context: &Context) -> Result<ExitCode,
         level: backup.level(),
         is_damaged: backup.is_damaged(),
         is_pinned: backup.is_pinned,
+        locked_until: backup.locked_until,
         observed: backup.observed,
         changes: runs.following(backup),
         manifest: &backup.manifest,
@@ -237,6 +247,9 @@ fn text_of(shape: &Shown<'_>) -> String {
     if let Some(release) = shape.trash {
         let (at, why) = (moment(release.at), release.why());
         rows.push(("trash", format!("since {at}: {why}")));
+    }
+    if let Some(until) = shape.locked_until {
+        rows.push(("locked", format!("until {}", moment(until))));
     }
     if shape.is_pinned {
         rows.push(("pinned", "stays whatever the rules say".to_owned()));

@@ -9,6 +9,7 @@ mod damage;
 mod doctor;
 mod following;
 mod kills;
+mod locks;
 mod round_trip;
 mod stage;
 mod tampering;

@@ -3,6 +3,7 @@
 
 mod appliance;
 mod bumped;
+mod capturing;
 mod clouds;
 mod daily;
 mod damage;

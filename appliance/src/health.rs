@@ -213,9 +213,8 @@ pub(crate) async fn gather(
     let waiting = jobs::waiting::look(settings, source, &trust).await?;
     problems.extend(runs.flaws.iter().map(ToString::to_string));
     let level = policies.objective.rpo_level;
-    let captured = catalog
-        .as_ref()
-        .and_then(|catalog| capture::point(catalog, &runs, level));
+    let captured = catalog.as_ref();
+    let captured = captured.and_then(|catalog| capture::point(catalog, &runs, level));
     let evidence = Evidence {
         captured,
         ..evidence(catalog.as_ref(), &drills, level)
@@ -234,10 +233,8 @@ pub(crate) async fn gather(
     };
     let backup = policies.backup.schedule().or_fail(invalid)?;
     let drill = policies.drill.schedule().or_fail(invalid)?;
-    let last_backup = catalog
-        .as_ref()
-        .and_then(Catalog::newest)
-        .map(|one| one.manifest.started);
+    let last_backup = catalog.as_ref().and_then(Catalog::newest);
+    let last_backup = last_backup.map(|one| one.manifest.started);
     let last_drill = drills.first().map(|one| one.started);
     Ok(SourceStatus {
         source: source.name.to_string(),

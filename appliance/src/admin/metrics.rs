@@ -430,14 +430,7 @@ impl Metrics {
             .get_or_create(&label())
             .set(count(status.problems.len()));
         self.trash.get_or_create(&label()).set(count(status.trash));
-        for name in AlarmName::ALL {
-            let label = ByAlarm {
-                source: status.source.clone(),
-                alarm: name.text(),
-            };
-            let is_on = status.alarms.iter().any(|one| one.name == name);
-            self.alarms.get_or_create(&label).set(i64::from(is_on));
-        }
+        self.set_alarms(status);
         let revision = status.newest.as_ref().map_or(0, |newest| newest.revision);
         self.revision.get_or_create(&label()).set(revision);
         for (objective, judgement) in [
@@ -454,6 +447,17 @@ impl Metrics {
             self.wanted
                 .get_or_create(&label)
                 .set(span(judgement.objective));
+        }
+    }
+
+    fn set_alarms(&self, status: &SourceStatus) {
+        for name in AlarmName::ALL {
+            let label = ByAlarm {
+                source: status.source.clone(),
+                alarm: name.text(),
+            };
+            let is_on = status.alarms.iter().any(|one| one.name == name);
+            self.alarms.get_or_create(&label).set(i64::from(is_on));
         }
     }
 

@@ -16,7 +16,7 @@ use super::super::shop::{BackupRequest, Shop, stopping};
 use super::bridge;
 use super::tally::Counter;
 use crate::config::Source;
-use crate::failure::{Failure, OrFail as _};
+use crate::failure::{ErrorName, Failure, OrFail as _};
 use crate::{keys, sources, vaults};
 
 /// The first wait after a failure that lost nothing; each next one is twice as long.
@@ -86,6 +86,11 @@ impl Job {
         self.counter.now("taking the backup to begin with");
         let tools = self.tools().await?;
         let base = self.base(last.generation).await?;
+        if last.generation >= Some(base.manifest.generation) {
+            // It waits on this host for the vault, where nothing could be claimed.
+            let failure = Failure::new(ErrorName::Unavailable, "no new generation was claimed");
+            return Err(failure);
+        }
         self.counter.now("looking at what was captured before");
         let gap = self.gap(&tools, last, &base).await?;
         if let Some(gap) = &gap {

@@ -202,6 +202,7 @@ async fn what_was_let_go_leaves_a_copy_only_once_that_holds_all_that_is_kept() {
         signer: &pair.first.signer,
         trust: &pair.first.keys.trust,
         local: None,
+        vault_now: None,
         now: minute(30),
         trash_grace: TimeDelta::zero(),
     };

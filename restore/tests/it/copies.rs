@@ -205,7 +205,6 @@ async fn what_was_let_go_leaves_a_copy_only_once_that_holds_all_that_is_kept() {
         vault_now: None,
         now: minute(30),
         trash_grace: TimeDelta::zero(),
-        vault_now: None,
     };
     prune::execute_prune(&pair.first.vault, &pair.first.cluster, &plan, options)
         .await

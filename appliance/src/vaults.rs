@@ -167,12 +167,22 @@ pub(crate) async fn catalog_in<Mode: Sync>(
     trust: &Trust,
 ) -> Result<Catalog, Failure> {
     let local = local_ledger(settings, cluster)?;
-    Catalog::load(vault, cluster, trust, Some(&local))
-        .await
-        .or_fail(format!(
-            "the backups of `{cluster}` in {} cannot be listed",
-            settings.vault().location()
-        ))
+    let loaded = Catalog::load(vault, cluster, trust, Some(&local)).await;
+    let mut catalog = loaded.or_fail(format!(
+        "the backups of `{cluster}` in {} cannot be listed",
+        settings.vault().location()
+    ))?;
+    // What waits on this host is not there yet, and nobody removed it.
+    let waiting = waiting_dir(settings);
+    let waits =
+        |flaw: &Flaw| flaw.kind == FlawKind::HeadMissing && waiting.join(&flaw.object).exists();
+    catalog.flaws.retain(|flaw| !waits(flaw));
+    Ok(catalog)
+}
+
+/// Where backups wait while the vault cannot be reached, laid out as a vault.
+pub(crate) fn waiting_dir(settings: &Settings) -> PathBuf {
+    settings.data_dir().join("waiting")
 }
 
 /// What the vault holds of `cluster`.

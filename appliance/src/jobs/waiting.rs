@@ -45,7 +45,7 @@ pub(super) fn is_of_vault(error: &Error) -> bool {
 
 fn spec(settings: &Settings) -> VaultSpec {
     VaultSpec::Local {
-        path: settings.data_dir().join("waiting"),
+        path: vaults::waiting_dir(settings),
     }
 }
 

@@ -444,7 +444,7 @@ async fn the_name_of_an_error_is_explained_without_the_documentation() {
     let explained = place.run(&["explain", "not-found"]).await.expect(0);
     assert!(explained.said.contains("exit code 10"), "{explained:?}");
     let all = place.run(&["explain", "-w", "json"]).await.expect(0).json();
-    assert_eq!(all.as_array().unwrap().len(), 15);
+    assert_eq!(all.as_array().unwrap().len(), 16);
     place.run(&["explain", "nonsense"]).await.expect(10);
 }
 

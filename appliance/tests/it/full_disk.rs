@@ -48,7 +48,17 @@ async fn backups_and_restores_on_a_full_disk_end_with_their_code_and_leave_nothi
 
         let targets = disk.folder("targets");
         let filler = disk.fill(&disk.folder("others"));
-        expect_exhausted(place.run(&["backup", "now", "-w", "json"]).await);
+        // The disk of the vault is full, that of this host is not: the backup waits here.
+        let waits = place.run(&["backup", "now", "-w", "json"]).await;
+        let waits = waits.expect(14).json();
+        assert_eq!(waits[0]["is_waiting"], true, "{waits}");
+        assert!(
+            waits[0]["notes"][0]
+                .as_str()
+                .unwrap()
+                .contains("No space left"),
+            "{waits}"
+        );
         let listed = place.run(&["backup", "list", "-w", "json"]).await;
         let listed = listed.expect(0).json();
         assert_eq!(listed["backups"].as_array().unwrap().len(), 1, "{listed}");

@@ -434,7 +434,9 @@ async fn a_list_says_what_follows_each_backup_and_a_verification_reads_it() {
 }
 
 /// Rules under which only the newest backup stays, and nothing waits.
-const KEEP_ONE: [&str; 8] = [
+const KEEP_ONE: [&str; 10] = [
+    "manual.keep_last=1",
+    "manual.keep_within=null",
     "keep_last=1",
     "keep_hourly=0",
     "keep_daily=0",

@@ -23,7 +23,9 @@ async fn status_answers_with_objectives_evidence_and_plans() {
     assert_eq!(
         fields(&status[0]),
         [
+            "alarms",
             "backups",
+            "copies",
             "last_drill",
             "last_passed_drill",
             "newest",
@@ -33,7 +35,9 @@ async fn status_answers_with_objectives_evidence_and_plans() {
             "objectives",
             "problems",
             "read",
-            "source"
+            "source",
+            "trash",
+            "waiting"
         ]
     );
     let objectives = &status[0]["objectives"];

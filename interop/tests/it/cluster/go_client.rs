@@ -251,7 +251,7 @@ const GOOD: [&str; 11] = [
     "swap 1/0 done 3",
     "swap 1/1 refused 0",
     "put 0/1 unknown 0 etcd etcdserver: request timed out",
-    "swap 1/2 unknown 0 code Unavailable",
+    "swap 1/2 unknown 0 code Unavailable transport is closing",
     "event w/0/0 0/0 2 1",
     "event w/shared 1/0 3 1",
     "event w/1/0 1/0 3 1",

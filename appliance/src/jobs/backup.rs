@@ -165,21 +165,19 @@ pub(crate) async fn run(
     let signer = keys::signer(settings)?;
     let keys = keys::reading(settings)?;
     let place = (settings, source);
-    let (vault, notes) = match vaults::write(settings, &signer, clock.now()).await {
+    let (vault, notes, is_waiting) = match vaults::write(settings, &signer, clock.now()).await {
         Ok(vault) => {
             let notes = waiting::before(place, &vault, &keys.trust).await;
-            (Some(vault), notes)
+            (vault, notes, false)
         }
         Err(failure) if waiting::is_reason(&failure) => {
             let note = format!("the backup waits on this host: {}", failure.line());
-            (None, vec![note])
+            let folder = waiting::folder(place, (&signer, clock.now()), &keys.trust).await;
+            // What is wrong is the vault; that nothing can wait for it comes second.
+            let folder = folder.map_err(|refusal| failure.because_of(refusal.line()))?;
+            (folder, vec![note], true)
         }
         Err(failure) => return Err(failure),
-    };
-    let is_waiting = vault.is_none();
-    let vault = match vault {
-        Some(vault) => vault,
-        None => waiting::folder(place, (&signer, clock.now()), &keys.trust).await?,
     };
     let mut run = Run {
         settings,
@@ -272,13 +270,18 @@ impl Run<'_> {
         let captured = match taken.await {
             // It went away meanwhile: what was read is lost, the source is there to read again.
             Err(error) if !self.is_waiting && waiting::is_of_vault(&error) => {
-                let failure = Err::<(), _>(error).or_fail(what.clone());
-                let why = failure.err().map_or(String::new(), |one| one.line());
-                self.notes
-                    .push(format!("the backup waits on this host: {why}"));
+                let failure = Err::<Captured, _>(error).or_fail(what.clone());
+                let why = failure.as_ref().err().map_or(String::new(), Failure::line);
                 let place = (self.settings, self.source);
                 let by = (&self.signer, self.clock.now());
-                self.vault = waiting::folder(place, by, &self.keys.trust).await?;
+                self.vault = match waiting::folder(place, by, &self.keys.trust).await {
+                    Ok(folder) => folder,
+                    Err(refusal) => {
+                        return failure.map_err(|one| one.because_of(refusal.line()));
+                    }
+                };
+                self.notes
+                    .push(format!("the backup waits on this host: {why}"));
                 self.is_waiting = true;
                 return Box::pin(self.capture(opened, sealer, wishes)).await;
             }

@@ -162,7 +162,7 @@ async fn ss2_a_compaction_while_no_daemon_ran_is_a_gap_that_is_told() -> Result<
     let gap = &told["capture"]["last_gap"];
     ensure!(gap["from"] == first, "{told}");
     ensure!(gap["to"].as_i64() >= Some(last), "{told}");
-    ensure!(told["alarms"][0]["name"] == "capture-gap", "{told}");
+    ensure!(told["alarms"][0]["name"] == "capture_gap", "{told}");
     Ok(())
 }
 

@@ -22,7 +22,7 @@ const OPERATIONS: u64 = 600;
 /// How long an entry takes on a member that is slow, which is no bug.
 const SLOW: &str = "sleep(20)";
 /// Recordings within which a bug that takes a race must have been seen.
-const RECORDINGS: u64 = 5;
+const RECORDINGS: u64 = 16;
 
 /// Whom a bug is planted on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -39,8 +39,8 @@ pub enum Place {
 ///
 /// # Errors
 /// When it fails there; what it printed is part of the error. Also when a program for it is missing
-/// and `HOLDFAST_NEEDS_HOSTS` is set, as `.ci/run` does where the programs are there: a skipped test
-/// is a failure then, unless the machine refuses what it needs.
+/// and `HOLDFAST_NEEDS_HOSTS` is set, as `.ci/run` does where the programs are there: then a test
+/// that is skipped has failed, unless the machine refuses what it needs.
 pub fn enter(peers: &Peers, name: &str) -> Result<Place> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(Place::Inside);
